@@ -1,0 +1,201 @@
+"""``Comm``: who talks. All that a distributed algorithm may know.
+
+An algorithm is a function ``f(comm, ...)`` as *one* worker runs it. The same text runs in every world; a world is
+a subclass of ``Comm``. Message passing follows MPI's point-to-point semantics with synchronous sends
+(MPI 4.0, section 3.4: ``MPI_Ssend``): a ``send`` returns when the receiver has the data, in the simulation as in gloo.
+
+Symbols: K workers, ``rank`` in 0..K-1.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from labkit.timing.laws import Law
+
+#: What may travel, by name; a dtype's place in this list is its code on the wire.
+DTYPES = (
+    "none float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128 uint16 uint32 uint64"
+).split()
+_code_of: dict[Any, int] = {}
+
+
+class Request(Protocol):
+    """A message under way. ``wait()`` blocks until it is done; the buffer is the library's until then."""
+
+    def wait(self) -> Any:
+        """Block until the message is complete; returns the receive buffer (None for a send)."""
+
+
+class Described(NamedTuple):
+    """An array as the other end sees it."""
+
+    n: int
+    dtype: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"{self.n} {DTYPES[self.dtype]}"
+
+
+def is_torch(data: Any) -> bool:
+    """Whether ``data`` is a torch tensor, asked without importing torch."""
+    return type(data).__module__.split(".", 1)[0] == "torch" and hasattr(data, "data_ptr")
+
+
+def describe(data: Any, name: str) -> Described:
+    """Number of elements, dtype code and bytes of a numpy array or torch tensor; TypeError for anything else."""
+    try:
+        code = _code_of[data.dtype]
+        n = data.size if isinstance(data, np.ndarray) else data.numel()
+    except (KeyError, AttributeError, TypeError):
+        if not (isinstance(data, np.ndarray) or is_torch(data)):
+            raise TypeError(
+                f"{name} must be a numpy array or a torch tensor, got {type(data).__name__}; "
+                f"wrap a number as np.array([x])"
+            ) from None
+        label = data.dtype.name if isinstance(data, np.ndarray) else str(data.dtype).removeprefix("torch.")
+        if label not in DTYPES[1:] or (isinstance(data, np.ndarray) and not data.dtype.isnative):
+            raise TypeError(f"{name} must hold numbers that can travel as bytes, got dtype {label}") from None
+        _code_of[data.dtype] = code = DTYPES.index(label)
+        n = data.size if isinstance(data, np.ndarray) else data.numel()
+    return Described(n, code, data.nbytes)
+
+
+class Comm(ABC):
+    """One worker's end of the group.
+
+    rank, K: this worker's number and the number of workers.
+    device: where its torch tensors should live (``"cpu"``, ``"cuda:0"``).
+    bytes_sent, messages_sent: payload that this worker has sent so far.
+    step: the number of the current step (see ``steps``).
+    """
+
+    def __init__(self, rank: int, K: int, device: str = "cpu") -> None:
+        self.rank = rank
+        self.K = K
+        self.device = device
+        self.bytes_sent = 0
+        self.messages_sent = 0
+        self.step = 0
+        self._spans: list[tuple[int, int, int, float, float]] = []
+        self._arrivals: list[tuple[str, float]] = []
+        self._inside: str | None = None
+        self._times: Iterator[float] | None = None
+
+    # -- messages ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def isend(self, data: Any, to: int) -> Request:
+        """Start sending ``data`` to rank ``to``; do not change ``data`` before ``wait()`` has returned."""
+
+    @abstractmethod
+    def irecv(self, into: Any, source: int) -> Request:
+        """Start receiving from rank ``source`` into the caller's buffer ``into``, overwritten by ``wait()``."""
+
+    def send(self, data: Any, to: int) -> None:
+        """Send and wait until rank ``to`` has received (a rendezvous)."""
+        self.isend(data, to).wait()
+
+    def recv(self, into: Any, source: int) -> Any:
+        """Receive from rank ``source`` into ``into`` (same number of elements and dtype as sent); returns ``into``."""
+        return self.irecv(into, source).wait()
+
+    def sendrecv(self, data: Any, to: int, into: Any, source: int) -> Any:
+        """Send and receive at once, so that a ring of workers cannot deadlock; returns ``into``."""
+        incoming = self.irecv(into, source)
+        outgoing = self.isend(data, to)
+        incoming.wait()
+        outgoing.wait()
+        return into
+
+    # -- the group --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Wait until every worker is here. Costs nothing but the wait in the simulation."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds since the launch began: virtual in a simulation, the wall clock otherwise."""
+
+    @abstractmethod
+    def _meet(self, name: str, size: Described | None) -> None:
+        """Announce arrival at the next synchronisation point; Mismatch if another rank is at a different one."""
+
+    @contextmanager
+    def collective(self, name: str, x: Any = None) -> Iterator[None]:
+        """Mark a synchronisation point that every worker must reach with as many elements of the same dtype.
+
+        The arrival is recorded on the timeline. Points inside another one are part of it and not recorded.
+        """
+        if self._inside is not None:
+            yield
+            return
+        size = None if x is None else describe(x, "x")
+        self._arrivals.append((name, self.now()))
+        self._meet(name, size)
+        self._inside = name
+        try:
+            yield
+        finally:
+            self._inside = None
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def compute(self, work: float | Callable[[], Any] | None = None, seconds: float | None = None) -> Any:
+        """Compute, and put it on the timeline.
+
+        work: seconds to spend, or a function without arguments to run (its value is returned).
+        seconds: how long the function counts for. Without it the world's law of compute times draws; without a law
+            the simulation counts 0 s and real processes whatever the function takes.
+        Raises ValueError for a negative or non-finite time, or if there is nothing to tell how long.
+        """
+        fn = work if callable(work) else None
+        if fn is None and work is not None:
+            if seconds is not None:
+                raise ValueError("seconds is given twice: work must be a function when seconds= is used")
+            seconds = work  # type: ignore[assignment]
+        if seconds is None and self._times is not None:
+            seconds = next(self._times)
+        if seconds is None and fn is None:
+            raise ValueError("compute() needs seconds, a function, or a world with a law of compute times")
+        if seconds is not None:
+            try:
+                seconds = float(seconds)
+            except TypeError:
+                raise ValueError(f"work must be a number of seconds or a function, got {work!r}") from None
+            if not (math.isfinite(seconds) and seconds >= 0):
+                raise ValueError(f"seconds must be finite and >= 0, got {seconds!r}")
+        return self._spend(fn, seconds)
+
+    @abstractmethod
+    def _spend(self, fn: Callable[[], Any] | None, seconds: float | None) -> Any: ...
+
+    def steps(self, T: int) -> Iterator[int]:
+        """``for t in comm.steps(T)``: 0..T-1, numbering the steps on the timeline."""
+        for t in range(T):
+            self.step = t
+            yield t
+
+    # -- at the door ------------------------------------------------------------------------------------------
+
+    def _peer(self, peer: int, name: str) -> int:
+        if isinstance(peer, bool) or not isinstance(peer, (int, np.integer)) or not 0 <= peer < self.K:
+            raise ValueError(f"{name} must be a rank from 0 to {self.K - 1}, got {peer!r}")
+        if peer == self.rank:
+            raise ValueError(f"{name} must be another rank, got this worker's own rank {peer}")
+        return int(peer)
+
+    def _follow(self, law: Law | None, seed: int) -> None:
+        self._times = None if law is None else law.stream(self.rank, seed)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} rank {self.rank} of {self.K} on {self.device}>"
