@@ -51,20 +51,20 @@ def ring_allreduce_inplace(comm: Comm, x: Any) -> None:
     total = flat(x)
     with comm.collective("ring all-reduce", x):
         K, r = comm.K, comm.rank
-        part = chunks(total, K)
         right, left = (r + 1) % K, (r - 1) % K
-        inbox = [empty(total, len(part[(r - j - 1) % K])) for j in range(K - 1)]
-        arriving = [comm.irecv(b, left) if len(b) else None for b in inbox]
-        arriving += [comm.irecv(part[(r - j) % K], left) if len(part[(r - j) % K]) else None for j in range(K - 1)]
+        part = chunks(total, K)
+        size = [(i + 1) * len(total) // K - i * len(total) // K for i in range(K)]
+        outgoing = [(r - j) % K for j in range(K - 1)] + [(r + 1 - j) % K for j in range(K - 1)]
+        incoming = [(i - 1) % K for i in outgoing]
+        inbox = [empty(total, size[i]) for i in incoming[: K - 1]] + [part[i] for i in incoming[K - 1 :]]
+        arriving = [comm.irecv(b, left) if size[i] else None for b, i in zip(inbox, incoming, strict=True)]
         leaving = []
-        for j in range(2 * (K - 1)):
-            outgoing = part[(r - j) % K] if j < K - 1 else part[(r + 1 - (j - K + 1)) % K]
-            if len(outgoing):
-                leaving.append(comm.isend(outgoing, right))
-            request = arriving[j]
+        for j, request in enumerate(arriving):
+            if size[outgoing[j]]:
+                leaving.append(comm.isend(part[outgoing[j]], right))
             if request is not None:
                 request.wait()
                 if j < K - 1:
-                    part[(r - j - 1) % K] += inbox[j]
+                    part[incoming[j]] += inbox[j]
         for sent in leaving:
             sent.wait()

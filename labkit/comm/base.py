@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DTYPES = (
     "none float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128 uint16 uint32 uint64"
 ).split()
-_code_of: dict[Any, int] = {}
+_code_of: dict[Any, tuple[int, int]] = {}
 
 
 class Request(Protocol):
@@ -53,20 +53,25 @@ def is_torch(data: Any) -> bool:
 def describe(data: Any, name: str) -> Described:
     """Number of elements, dtype code and bytes of a numpy array or torch tensor; TypeError for anything else."""
     try:
-        code = _code_of[data.dtype]
-        n = data.size if isinstance(data, np.ndarray) else data.numel()
+        code, itemsize = _code_of[data.dtype]
+        n = data.size if type(data) is np.ndarray else data.numel()
     except (KeyError, AttributeError, TypeError):
-        if not (isinstance(data, np.ndarray) or is_torch(data)):
-            raise TypeError(
-                f"{name} must be a numpy array or a torch tensor, got {type(data).__name__}; "
-                f"wrap a number as np.array([x])"
-            ) from None
-        label = data.dtype.name if isinstance(data, np.ndarray) else str(data.dtype).removeprefix("torch.")
-        if label not in DTYPES[1:] or (isinstance(data, np.ndarray) and not data.dtype.isnative):
-            raise TypeError(f"{name} must hold numbers that can travel as bytes, got dtype {label}") from None
-        _code_of[data.dtype] = code = DTYPES.index(label)
+        code, itemsize = _code_of[data.dtype] = _learn(data, name)
         n = data.size if isinstance(data, np.ndarray) else data.numel()
-    return Described(n, code, data.nbytes)
+    return Described(n, code, n * itemsize)
+
+
+def _learn(data: Any, name: str) -> tuple[int, int]:
+    """Code and item size of a dtype not met before."""
+    if not (isinstance(data, np.ndarray) or is_torch(data)):
+        raise TypeError(
+            f"{name} must be a numpy array or a torch tensor, got {type(data).__name__}; wrap a number as np.array([x])"
+        )
+    native = not isinstance(data, np.ndarray) or data.dtype.isnative
+    label = data.dtype.name if isinstance(data, np.ndarray) else str(data.dtype).removeprefix("torch.")
+    if label not in DTYPES[1:] or not native:
+        raise TypeError(f"{name} must hold numbers that can travel as bytes, got dtype {data.dtype}")
+    return DTYPES.index(label), data.dtype.itemsize
 
 
 class Comm(ABC):
@@ -147,6 +152,10 @@ class Comm(ABC):
             yield
         finally:
             self._inside = None
+            self._part()
+
+    def _part(self) -> None:
+        """Announce that this rank is through the synchronisation point."""
 
     # -- time -------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,9 @@ class Board:
         self._pairs = K * _STATE
         self._points = self._pairs + 2 * K * K * (1 + 2 * WINDOW)
         self._mine = rank * _STATE
+        both = [(op, peer) for op in (SENDING, RECEIVING) for peer in range(K)]
+        self._posts = {(op, peer): self._pair(op, rank, peer) for op, peer in both}
+        self._others = {(op, peer): self._pair(SENDING + RECEIVING - op, peer, rank) for op, peer in both}
 
     def clear(self) -> None:
         """Forget the last run (by the launcher, while no worker runs)."""
@@ -51,18 +54,23 @@ class Board:
         stamps = [self._q[k * _STATE + READY] for k in range(self.K)]
         return max(stamps) if all(stamps) else 0
 
-    def post(self, op: int, peer: int, size: Described) -> int:
-        """Note a message posted; returns its sequence number on this ordered pair and direction."""
-        q, at = self._q, self._pair(op, self.rank, peer)
+    def post(self, op: int, peer: int, size: Described) -> tuple[int, Described | None]:
+        """Note a message posted; returns its sequence number on this ordered pair and direction, and what the other
+        end has brought if it is there already."""
+        q, at = self._q, self._posts[op, peer]
         seq = q[at]
         slot = at + 1 + 2 * (seq % WINDOW)
         q[slot], q[slot + 1] = size.n, size.dtype
         q[at] = seq + 1
-        return seq
+        return seq, self.other_end(op, peer, seq)
 
     def other_end(self, op: int, peer: int, seq: int) -> Described | None:
         """What the other end of message ``seq`` expects or sends, if it is known already."""
-        return self._size(SENDING + RECEIVING - op, peer, self.rank, seq)
+        q, at = self._q, self._others[op, peer]
+        if not seq < q[at] <= seq + WINDOW:
+            return None
+        slot = at + 1 + 2 * (seq % WINDOW)
+        return Described(q[slot], q[slot + 1], 0)
 
     def enter(self, op: int, peer: int = -1, seq: int = 0) -> None:
         """This worker starts to wait."""

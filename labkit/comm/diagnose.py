@@ -60,13 +60,13 @@ def blame(states: list[State]) -> tuple[tuple[int, ...], str]:
     if late:
         s = states[late[0]]
         return culprits, (
-            f"{ranks_phrase(culprits)} {did} without joining {s.name} number {s.point}, "
+            f"{ranks_phrase(culprits)} {did} without joining synchronisation point {s.point} ({s.name}), "
             f"in which {ranks_phrase(late)} wait{'s' * (len(late) == 1)}"
         )
     k = next(k for k in waiting if culprit in states[k].peers)
     what = "receiving what" if states[k].op == SENDING else "sending what"
     end = "to send it" if states[k].op == SENDING else "to receive from it"
-    where = f", in {states[k].name} number {states[k].point}" if states[k].inside else ""
+    where = f", at synchronisation point {states[k].point} ({states[k].name})" if states[k].inside else ""
     return culprits, f"rank {culprit} {did} without {what} rank {k} waits {end}{where}"
 
 

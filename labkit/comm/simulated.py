@@ -107,6 +107,7 @@ class SimulatedComm(Comm):
         self._cluster = cluster
         self._state = State(RUNNING)
         self._point = 0
+        self._bringing = ""
 
     def now(self) -> float:
         return self.clock
@@ -133,7 +134,8 @@ class SimulatedComm(Comm):
 
     def _meet(self, name: str, size: Described | None) -> None:
         self._point += 1
-        self._cluster.announce(self, name, size)
+        self._bringing = name if size is None else f"{name} of {size}"
+        self._cluster.announce(self)
 
     def _spend(self, fn: Callable[[], Any] | None, seconds: float | None) -> Any:
         value = fn() if fn is not None else None
@@ -147,7 +149,7 @@ class SimulatedComm(Comm):
             self.clock = until
 
     def _block(self, op: int, peers: tuple[int, ...], on: Any) -> None:
-        self._state = State(op, peers, self._point, self._inside or "", self._inside is not None)
+        self._state = State(op, peers, self._point, self._bringing, self._inside is not None)
         self._cluster.sleep(self, on)
         self._state = State(RUNNING)
 
@@ -303,10 +305,10 @@ class _Cluster:
             if self.asleep.get(message.comm.rank) is message:
                 self._wake(message.comm.rank, max(end, message.comm.clock))
 
-    def announce(self, comm: SimulatedComm, name: str, size: Described | None) -> None:
+    def announce(self, comm: SimulatedComm) -> None:
         """Compare with those who came before. Who differs waits until all others have shown what they bring."""
         brought = self.points[comm._point]
-        brought[comm.rank] = name if size is None else f"{name} of {size}"
+        brought[comm.rank] = comm._bringing
         if len(set(brought.values())) > 1:
             self.disputed = min(self.disputed or comm._point, comm._point)
             self.sleep(comm, "dispute")

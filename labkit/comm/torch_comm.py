@@ -7,8 +7,7 @@ buffers. gloo has no point-to-point messages for CUDA tensors: those are staged 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,35 +27,37 @@ _clock = time.perf_counter
 class _Message:
     """A message under way: a request. ``tensor`` is what torch moves; ``into`` is the receiver's own buffer."""
 
-    __slots__ = ("comm", "done", "into", "op", "peer", "posted", "seq", "size", "tensor", "work")
+    __slots__ = ("agreed", "comm", "copied", "into", "op", "peer", "posted", "seq", "size", "tensor", "work")
 
-    def __init__(self, comm: TorchComm, op: int, peer: int, size: Described, tensor: Any, into: Any) -> None:
-        self.comm, self.op, self.peer, self.size, self.tensor, self.into = comm, op, peer, size, tensor, into
-        self.done = False
+    def __init__(self, comm: TorchComm, op: int, peer: int, size: Described, data: Any) -> None:
+        self.comm, self.op, self.peer, self.size = comm, op, peer, size
+        self.into = data if op == RECEIVING else None
+        self.tensor, self.copied = _movable(data, comm._stage)
         self.posted = _clock()
-        self.seq = comm._board.post(op, peer, size)
-        self._agree()
-        group = comm._group
-        self.work = (group.send if op == SENDING else group.recv)([tensor], peer, 0)
+        self.seq, other = comm._board.post(op, peer, size)
+        self.agreed = other is not None and self._agree(other)
+        self.work = (comm._post_send if op == SENDING else comm._post_recv)([self.tensor], peer, 0)
 
-    def _agree(self) -> None:
-        other = self.comm._board.other_end(self.op, self.peer, self.seq)
-        if other is not None and other[:2] != self.size[:2]:
+    def _agree(self, other: Described) -> bool:
+        if other[:2] != self.size[:2]:
             a, b, sent, wanted = self.comm.rank, self.peer, self.size, other
             if self.op == RECEIVING:
                 a, b, sent, wanted = b, a, wanted, sent
             raise Mismatch(f"rank {a} sends {sent} to rank {b}, which expects {wanted}", (a, b))
+        return True
 
     def wait(self) -> Any:
-        if not self.done:
+        if self.work is not None:
             comm, begun = self.comm, _clock()
             comm._board.enter(self.op, self.peer, self.seq)
             self.work.wait()
             comm._board.leave()
-            self._agree()
-            if self.op == RECEIVING:
+            if not self.agreed and (other := comm._board.other_end(self.op, self.peer, self.seq)) is not None:
+                self._agree(other)
+            if self.copied and self.op == RECEIVING:
                 _deliver(self.tensor, self.into)
-            self.done = True
+            if comm.device != "cpu":
+                torch.cuda.current_stream().synchronize()
             comm._log.append((self.op, self.peer, self.posted, begun, _clock(), comm.step))
             self.tensor = self.work = None
         return self.into
@@ -69,6 +70,7 @@ class TorchComm(Comm):
         super().__init__(rank, K, device)
         self.group = dist.group.WORLD
         self._group = dist.distributed_c10d._get_default_group()
+        self._post_send, self._post_recv = self._group.send, self._group.recv
         self._stage = dist.get_backend() == "gloo"
         self._board = board
         self._origin = _clock()
@@ -79,23 +81,13 @@ class TorchComm(Comm):
         return _clock() - self._origin
 
     def isend(self, data: Any, to: int) -> _Message:
-        size, to = describe(data, "data"), self._peer(to, "to")
+        size = describe(data, "data")
         self.bytes_sent += size.nbytes
         self.messages_sent += 1
-        return _Message(self, SENDING, to, size, self._tensor(data), None)
+        return _Message(self, SENDING, self._peer(to, "to"), size, data)
 
     def irecv(self, into: Any, source: int) -> _Message:
-        size, source = describe(into, "into"), self._peer(source, "source")
-        return _Message(self, RECEIVING, source, size, self._tensor(into), into)
-
-    def _tensor(self, data: Any) -> torch.Tensor:
-        """``data`` as a tensor that the backend can move: the same memory wherever that is possible."""
-        if isinstance(data, np.ndarray):
-            if not (data.flags.c_contiguous and data.flags.writeable):
-                data = data.copy()
-            return torch.from_numpy(data)
-        data = data.detach()
-        return (data.cpu() if self._stage else data).contiguous()
+        return _Message(self, RECEIVING, self._peer(source, "source"), describe(into, "into"), into)
 
     def barrier(self) -> None:
         with self.collective("barrier"):
@@ -105,18 +97,13 @@ class TorchComm(Comm):
             self._board.leave()
             self._spans.append((self.step, WAIT, begun - self._origin, self.now()))
 
-    @contextmanager
-    def collective(self, name: str, x: Any = None) -> Iterator[None]:
-        outermost = self._inside is None
-        with super().collective(name, x):
-            yield
-        if outermost:
-            self._board.depart()
-
     def _meet(self, name: str, size: Described | None) -> None:
         self._point += 1
         if not self._board.arrive(self._point, name if size is None else f"{name} of {size}"):
             self._dispute()
+
+    def _part(self) -> None:
+        self._board.depart()
 
     def _dispute(self) -> None:
         """Give the others a moment to show what they bring, so that the majority decides who is wrong."""
@@ -138,12 +125,21 @@ class TorchComm(Comm):
         return value
 
 
+def _movable(data: Any, stage: bool) -> tuple[torch.Tensor, bool]:
+    """``data`` as a tensor that the backend can move, and whether it had to be copied for that."""
+    if isinstance(data, np.ndarray):
+        if data.flags.c_contiguous and data.flags.writeable:
+            return torch.from_numpy(data), False
+        return torch.from_numpy(data.copy()), True
+    tensor = data.detach() if data.requires_grad else data
+    if (stage and tensor.is_cuda) or not tensor.is_contiguous():
+        return (tensor.cpu() if stage else tensor).contiguous(), True
+    return tensor, False
+
+
 def _deliver(tensor: torch.Tensor, into: Any) -> None:
-    """Bring what arrived in ``tensor`` to the receiver's buffer, unless it is the same memory already."""
+    """Bring what arrived to the receiver's buffer."""
     if isinstance(into, np.ndarray):
-        if tensor.data_ptr() != into.ctypes.data:
-            into[...] = tensor.numpy()
-    elif tensor.data_ptr() != into.data_ptr():
-        into.copy_(tensor)
-    elif into.is_cuda:
-        torch.cuda.current_stream(into.device).synchronize()
+        into[...] = tensor.numpy()
+    else:
+        into.detach().copy_(tensor)

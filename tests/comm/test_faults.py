@@ -151,7 +151,7 @@ def test_the_rank_that_skips_a_barrier_is_to_blame(world):
 
     error = within(5, Deadlock, f, 4, world=world)
     assert error.ranks == (2,)
-    assert "rank 2 returned without joining barrier number 2, in which ranks 0, 1 and 3 wait" in str(error)
+    assert "rank 2 returned without joining synchronisation point 2 (barrier), in which ranks 0, 1 and 3 wait" in str(error)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -163,7 +163,7 @@ def test_the_rank_that_skips_an_all_reduce_is_to_blame(world):
 
     error = within(5, Deadlock, f, 4, world=world)
     assert error.ranks == (1,)
-    assert "rank 1 returned without joining ring all-reduce of 8 float64 number 3" in str(error)
+    assert "rank 1 returned without joining synchronisation point 3 (ring all-reduce of 8 float64)" in str(error)
 
 
 def test_the_rank_that_skips_torchs_own_all_reduce_is_told_apart_from_those_that_wait():

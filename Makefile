@@ -1,0 +1,45 @@
+# What you can ask for. Everything needs only git, make and Python >= 3.11; the first call makes .venv.
+PYTHON ?= python3
+# On Linux, PyPI's torch brings CUDA and weighs gigabytes. Without a GPU, save them:
+#   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+
+PY := .venv/bin/python
+READY := .venv/.ready
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help book test lab notebooks bench clean
+.NOTPARALLEL:
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+book: $(READY)  ## build the book from the committed, executed notebooks and say where it is
+	@$(PY) book/tools/build.py
+
+test: $(READY)  ## everything that CI checks, stage by stage
+	@$(PY) tests/stages.py
+
+lab: $(READY)  ## open JupyterLab at notebooks/
+	@$(PY) -m jupyter lab --notebook-dir=notebooks
+
+notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has changed
+	@$(PY) book/tools/notebooks.py run
+
+bench: $(READY)  ## the performance table: ours beside its peers
+	@$(PY) tests/bench/run.py
+
+clean:  ## remove what was built; .venv stays
+	rm -rf _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./.venv -prune -o \( -name __pycache__ -o -name .ipynb_checkpoints \) -type d -prune -exec rm -rf {} +
+
+# Touched last, so an interrupted installation is taken up again.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "labkit needs Python 3.11 or newer, and $(PYTHON) is not: name one with 'make PYTHON=python3.12 ...'." >&2; exit 1; }
+	@echo "Making .venv from pyproject.toml and constraints.txt ..."
+	@$(PYTHON) -m venv .venv
+	@$(PY) -m pip install -qq -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[dev]' </dev/null
+	@touch $@

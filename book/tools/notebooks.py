@@ -1,0 +1,324 @@
+"""Notebooks from their text: one way, executed, and provably in step.
+
+`notebooks/NAME.md` (MyST Markdown, edited by people) is the source; `NAME.ipynb` beside it is made from it,
+executed and committed with its outputs: it is what Colab opens, what nbval checks and what the book
+renders.
+
+    python book/tools/notebooks.py run [--all] [PATH ...]   re-execute what is stale (all: everything)
+    python book/tools/notebooks.py check [PATH ...]         say what is out of step; exit 1 if anything is
+
+File times play no part. The notebook's metadata keep three hashes: `source_sha256` of the text,
+`code_sha256` of the labkit tree it ran with, `outputs_sha256` of what came out (so that a number altered by
+hand shows even in a timing cell, whose output nbval ignores). `run` goes by the first two; `check` by the
+first and the last: whether the outputs still hold with today's labkit is nbval's question.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import re
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+from jupytext.combine import map_outputs_to_inputs
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("notebooks", "notebooks/exercises")
+CELL_TIMEOUT_S = 600
+KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+# What a kernel says of itself, without its version.
+LANGUAGE = {
+    "name": "python",
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "pygments_lexer": "ipython3",
+}
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+class Unfit(Exception):
+    """A notebook that cannot be stored, and why."""
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 of `data`, the same for either kind of line ending."""
+    return hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest()
+
+
+def code_digest(root: Path = ROOT) -> str:
+    """SHA-256 of every file of the labkit tree, names included."""
+    files = sorted(
+        p
+        for p in (root / "labkit").rglob("*")
+        if p.is_file() and "__pycache__" not in p.parts and p.suffix != ".pyc"
+    )
+    lines = (f"{p.relative_to(root).as_posix()} {digest(p.read_bytes())}\n" for p in files)
+    return digest("".join(lines).encode())
+
+
+def outputs_digest(nb: Any) -> str:
+    """SHA-256 of all outputs and execution counts."""
+    stored = [[c.execution_count, c.outputs] for c in nb.cells if c.cell_type == "code"]
+    return digest(json.dumps(stored, sort_keys=True).encode())
+
+
+def sources(root: Path = ROOT) -> list[Path]:
+    """Every text source, in reading order."""
+    found = (p for folder in FOLDERS for p in (root / folder).glob("*.md"))
+    return sorted(p for p in found if p.stem != "README")
+
+
+def read_source(md: Path) -> Any:
+    """The unexecuted notebook that the text `md` describes."""
+    nb = jupytext.read(md, fmt="md:myst")
+    nb.metadata.pop("jupytext", None)
+    nb.metadata["kernelspec"] = dict(KERNELSPEC)
+    nb.metadata["language_info"] = dict(LANGUAGE)
+    nb.nbformat_minor = 5
+    return nb
+
+
+def convert(md: Path) -> Any:
+    """The unexecuted notebook of `md`; cells that the present .ipynb already has keep their ids."""
+    nb = read_source(md)
+    ipynb = md.with_suffix(".ipynb")
+    if ipynb.exists():
+        try:
+            old = nbformat.read(ipynb, as_version=4).cells
+        except Exception:  # an unreadable notebook is simply made afresh
+            old = []
+        for cell, j in zip(nb.cells, map_outputs_to_inputs(nb.cells, old), strict=True):
+            if j is not None and "id" in old[j]:
+                cell["id"] = old[j]["id"]
+    return nb
+
+
+def execute(nb: Any, folder: Path, timeout: int = CELL_TIMEOUT_S) -> None:
+    """Run every cell in this Python's own kernel, in `folder`; store the outputs in `nb`."""
+    import ipykernel.kernelspec
+    from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+
+    class ThisPython(KernelSpecManager):
+        """Whatever kernels the user has installed under the name python3, run this interpreter."""
+
+        def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+            return KernelSpec(
+                resource_dir=ipykernel.kernelspec.RESOURCES, **ipykernel.kernelspec.get_kernel_dict()
+            )
+
+    class Manager(AsyncKernelManager):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(kernel_spec_manager=ThisPython(), **kwargs)
+
+    NotebookClient(
+        nb,
+        kernel_name="python3",
+        kernel_manager_class=Manager,
+        extra_arguments=["--log-level=40"],  # the kernel's own errors, not its advice
+        resources={"metadata": {"path": str(folder)}},
+        timeout=timeout,
+        store_widget_state=False,
+        record_timing=False,
+        coalesce_streams=True,
+    ).execute()
+
+
+def tidy(nb: Any, source: Any) -> None:
+    """Take out what changes from run to run or from machine to machine and says nothing."""
+    nb.metadata = nbformat.from_dict(dict(source.metadata))
+    for cell, text in zip(nb.cells, source.cells, strict=True):
+        cell.metadata = nbformat.from_dict(dict(text.metadata))
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if len(data) > 1:
+                data.pop(WIDGET_VIEW, None)  # a random id into a state that is not stored
+
+
+def this_machine(root: Path) -> list[tuple[str, str]]:
+    """Patterns no stored output may show, each with what it is."""
+    words = [
+        (re.escape(str(root)), "the path of this working tree"),
+        (re.escape(sys.prefix), "the path of this environment"),
+        (r"ipykernel_\d+", "a temporary file of this kernel"),
+    ]
+    host = socket.gethostname()
+    if len(host) > 3 and host != "localhost":
+        words.append((rf"\b{re.escape(host)}\b", "the name of this machine"))
+    return words
+
+
+def refuse_noise(nb: Any, root: Path) -> None:
+    """Raise `Unfit` if an output shows where or on what machine it was made."""
+    for n, cell in enumerate(code_cells(nb), 1):
+        for output in cell.outputs:
+            texts = [output.get("text", ""), *(v for k, v in output.get("data", {}).items() if "text" in k)]
+            for pattern, what in this_machine(root):
+                if any(re.search(pattern, str(text)) for text in texts):
+                    raise Unfit(f"code cell {n} prints {what} (matched {pattern!r}); print something stable")
+
+
+def refuse_semicolons(nb: Any) -> None:
+    """Raise `Unfit` if a cell silences its value by a semicolon.
+
+    nbval executes without history, where IPython does not see the semicolon: the value would come back.
+    """
+    for n, cell in enumerate(code_cells(nb), 1):
+        if cell.source.rstrip().endswith(";"):
+            raise Unfit(
+                f"code cell {n} ends in a semicolon, which nbval ignores; end it with plt.show() or `_ = ...`"
+            )
+
+
+def write_atomically(nb: Any, path: Path) -> None:
+    """Write all of `nb` or nothing."""
+    text = nbformat.writes(nb)
+    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text if text.endswith("\n") else text + "\n")
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
+    """Convert `md`, execute it, and store the result beside it."""
+    source_sha256, code_sha256 = digest(md.read_bytes()), code_digest(root)
+    source = read_source(md)
+    refuse_semicolons(source)
+    nb = convert(md)
+    execute(nb, md.parent, timeout)
+    tidy(nb, source)
+    refuse_noise(nb, root)
+    nb.metadata["labkit"] = {
+        "source_sha256": source_sha256,
+        "code_sha256": code_sha256,
+        "outputs_sha256": outputs_digest(nb),
+    }
+    nbformat.validate(nb)
+    write_atomically(nb, md.with_suffix(".ipynb"))
+
+
+def recorded(ipynb: Path) -> dict[str, str]:
+    """The hashes stored in `ipynb`; none if there are none to read."""
+    try:
+        return dict(json.loads(ipynb.read_text(encoding="utf-8"))["metadata"]["labkit"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def stale(md: Path, root: Path = ROOT) -> str:
+    """Why `md` needs executing again; empty if it does not."""
+    hashes = recorded(md.with_suffix(".ipynb"))
+    if not hashes:
+        return "it has not been executed"
+    if hashes.get("source_sha256") != digest(md.read_bytes()):
+        return "its text has changed"
+    if hashes.get("code_sha256") != code_digest(root):
+        return "labkit has changed"
+    return ""
+
+
+def code_cells(nb: Any) -> list[Any]:
+    return [c for c in nb.cells if c.cell_type == "code"]
+
+
+def problems(md: Path) -> list[str]:
+    """What is out of step between `md` and the notebook beside it, one sentence each."""
+    ipynb = md.with_suffix(".ipynb")
+    if not md.exists():
+        return [f"{ipynb.name} has no text source {md.name}: notebooks are made from text, never edited."]
+    if not ipynb.exists():
+        return [f"{md.name} has no {ipynb.name}: run `make notebooks` and commit it."]
+    try:
+        nb = nbformat.read(ipynb, as_version=4)
+        nbformat.validate(nb)
+    except Exception as error:
+        return [f"{ipynb.name} is not a valid notebook ({str(error).splitlines()[0]})."]
+    hashes = dict(nb.metadata.get("labkit", {}))
+    if not hashes:
+        return [f"{ipynb.name} was not made by `make notebooks`: it records no hashes."]
+    found = []
+    if hashes.get("source_sha256") != digest(md.read_bytes()):
+        found.append(f"{md.name} has changed since {ipynb.name} was executed: run `make notebooks`.")
+    text = [(c.cell_type, c.source, dict(c.metadata)) for c in read_source(md).cells]
+    if text != [(c.cell_type, c.source, dict(c.metadata)) for c in nb.cells]:
+        found.append(f"{ipynb.name} has cells, sources or tags other than those of {md.name}.")
+    cells = code_cells(nb)
+    uncounted = [n for n, c in enumerate(cells, 1) if c.execution_count is None]
+    if uncounted:
+        found.append(
+            f"{ipynb.name} has no execution count in code cell {uncounted[0]}: it was stripped or not run."
+        )
+    elif [c.execution_count for c in cells] != list(range(1, len(cells) + 1)):
+        found.append(f"{ipynb.name} was not executed from top to bottom in a fresh kernel.")
+    for n, cell in enumerate(cells, 1):
+        errors = [o.ename for o in cell.outputs if o.output_type == "error"]
+        if errors and "raises-exception" not in cell.metadata.get("tags", []):
+            found.append(f"{ipynb.name} stores a {errors[0]} in code cell {n}.")
+    if not uncounted and hashes.get("outputs_sha256") != outputs_digest(nb):
+        found.append(f"{ipynb.name} has outputs other than those its run stored.")
+    return found
+
+
+def check(paths: list[Path]) -> int:
+    found = [p for path in paths for p in problems(path)]
+    for sentence in found:
+        print(sentence)
+    if not found:
+        print(f"{len(paths)} notebooks are in step with their text.")
+    return 1 if found else 0
+
+
+def run(paths: list[Path], everything: bool, root: Path = ROOT) -> int:
+    failed = 0
+    for md in paths:
+        why = "asked for" if everything else stale(md, root)
+        if not why:
+            print(f"{md.stem}: in step")
+            continue
+        print(f"{md.stem}: executing ({why}) ...", flush=True)
+        began = time.perf_counter()
+        try:
+            make(md, root)
+        except Exception as error:
+            failed += 1
+            print(f"{md.stem}: NOT stored, the previous notebook stands.\n{error}", file=sys.stderr)
+        else:
+            print(f"{md.stem}: stored after {time.perf_counter() - began:.1f} s")
+    return 1 if failed else 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Make, execute and check the notebooks.")
+    parser.add_argument("task", choices=["run", "check"])
+    parser.add_argument("--all", action="store_true", help="run: also what is in step")
+    parser.add_argument("paths", nargs="*", type=Path, help="texts or notebooks (default: all of them)")
+    args = parser.parse_intermixed_args(argv)
+    chosen = [p.resolve().with_suffix(".md") for p in args.paths]
+    if args.task == "run":
+        missing = [p for p in chosen if not p.exists()]
+        if missing:
+            parser.error(f"there is no text source {missing[0]}")
+        return run(chosen or sources(), args.all)
+    orphans = (p.with_suffix(".md") for folder in FOLDERS for p in (ROOT / folder).glob("*.ipynb"))
+    return check(chosen or sorted({*sources(), *orphans}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

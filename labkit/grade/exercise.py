@@ -1,0 +1,142 @@
+"""What an exercise is: questions put to a student's function, and judges of the answers.
+
+A question is data (``Case.args``) and a judge sees only the answer, so that the same exercise can be checked here in the
+notebook and by a grader that keeps judges and students in different processes. A judge raises ``Wrong`` with a sentence that
+says what is wrong and never what is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+class Wrong(Exception):
+    """The answer is wrong; the message is for the student."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question.
+
+    args: the arguments of the student's function. If ``K`` > 0 it is run by K workers as ``f(comm, *args[rank])``,
+        so ``args`` holds one tuple per rank, and the judge gets the whole ``Run``.
+    judge: takes the answer, raises ``Wrong``.
+    label: what makes this case special, for the message ("with K = 3 workers").
+    world: where the K workers live.
+    """
+
+    args: tuple
+    judge: Callable[[Any], None]
+    K: int = 0
+    label: str = ""
+    world: Any = "simulated"
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise of a set.
+
+    id: as in ``"10.3-2"``. function: the name the student's function has in the notebook; "" if the answer is a
+    value (a dict or a number), which is then judged by the single case of ``cases``.
+    cases: makes the questions, from a random generator, so that a grader can ask others than the notebook does.
+    """
+
+    id: str
+    title: str
+    points: int
+    function: str
+    cases: Callable[[np.random.Generator], Iterable[Case]]
+    notes: str = field(default="")
+
+
+def exercise_set(name: str) -> dict[str, Exercise]:
+    """All exercises of a set, by id. name: the section, ``"10.3"``. Raises ValueError if there is no such set."""
+    try:
+        module = importlib.import_module(f"labkit.grade.sets.s{name.replace('.', '_')}")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("labkit.grade.sets."):
+            raise
+        raise ValueError(f"there is no exercise set {name!r}; sets are named like their section, as in '10.3'") from None
+    return {e.id: e for e in module.EXERCISES}
+
+
+def find(id: str) -> Exercise:
+    """The exercise with this id. Raises ValueError if there is none."""
+    exercises = exercise_set(str(id).split("-")[0])
+    if id not in exercises:
+        raise ValueError(f"there is no exercise {id!r}; this set has {', '.join(exercises)}")
+    return exercises[id]
+
+
+# -- judging ----------------------------------------------------------------------------------------------------------
+
+
+def number(answer: Any, what: str = "the answer") -> float:
+    """The answer as one finite number, or Wrong."""
+    try:
+        array = np.asarray(answer, dtype=float)
+    except (TypeError, ValueError):
+        raise Wrong(f"{what} should be a number, but is {_kind(answer)}") from None
+    if array.size != 1:
+        raise Wrong(f"{what} should be one number, but has shape {array.shape}")
+    value = float(array.reshape(()))
+    if not np.isfinite(value):
+        raise Wrong(f"{what} should be finite, but is {value}")
+    return value
+
+
+def close(answer: Any, expected: float, what: str = "the answer", rtol: float = 1e-9) -> None:
+    """Wrong unless ``answer`` is ``expected`` within ``rtol``; says only whether it is too large or too small."""
+    value = number(answer, what)
+    if abs(value - expected) > rtol * max(abs(expected), 1e-300):
+        raise Wrong(f"{what} is too {'large' if value > expected else 'small'}: {value:.6g}")
+
+
+def same_array(answer: Any, expected: np.ndarray, what: str = "the answer", rtol: float = 1e-9, atol: float = 0.0) -> None:
+    """Wrong unless ``answer`` has ``expected``'s shape and values; names the first element that is off."""
+    if answer is None:
+        raise Wrong(f"{what} is None: is the return missing?")
+    try:
+        array = np.asarray(answer.detach() if hasattr(answer, "detach") else answer, dtype=float)
+    except (TypeError, ValueError):
+        raise Wrong(f"{what} should be an array of numbers, but is {_kind(answer)}") from None
+    if array.shape != np.shape(expected):
+        raise Wrong(f"{what} should have shape {np.shape(expected)}, but has {array.shape}")
+    if not np.isfinite(array).all():
+        raise Wrong(f"{what} holds values that are not finite")
+    off = ~np.isclose(array, expected, rtol=rtol, atol=atol)
+    if off.any():
+        first = tuple(int(i) for i in np.argwhere(off)[0])
+        where = f"element {first[0] if len(first) == 1 else first}" if first else "the value"
+        raise Wrong(f"{what} is wrong in {int(off.sum())} of {off.size} places; first at {where}: {array[first]:.6g}")
+
+
+def seal(id: str, item: str, answer: Any) -> str:
+    """A fingerprint of a choice, so that the package holds no list of right choices to be read by accident."""
+    return hashlib.sha256(f"labkit|{id}|{item}|{answer}".encode()).hexdigest()[:16]
+
+
+def choices(id: str, options: dict[str, tuple], sealed: dict[str, str]) -> Callable[[Any], None]:
+    """A judge of a dict of choices. options: what may be chosen per item; sealed: the right choice's ``seal`` per item."""
+
+    def judge(answer: Any) -> None:
+        if not isinstance(answer, dict) or set(answer) != set(sealed):
+            raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, sealed))}")
+        for item, chosen in answer.items():
+            if chosen not in options[item]:
+                raise Wrong(f"{item!r} must be one of {', '.join(map(repr, options[item]))}, not {chosen!r}")
+        right = [item for item in sealed if seal(id, item, answer[item]) == sealed[item]]
+        if len(right) < len(sealed):
+            raise Wrong(f"{len(right)} of {len(sealed)} choices are right")
+
+    return judge
+
+
+def _kind(answer: Any) -> str:
+    return "None (is the return missing?)" if answer is None else f"a {type(answer).__name__}"

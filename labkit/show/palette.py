@@ -1,0 +1,70 @@
+"""One palette and one style for every figure.
+
+The colours are Okabe & Ito's (*Color Universal Design*, 2008), which stay apart for readers with any of the
+common colour-vision deficiencies; hatching, dashes and marker fill say the same a second time. Figures have a
+white ground and dark ink of their own, so a dark page cannot swallow their labels, and are drawn 6.4 inches wide
+in letters of at least 11 points, so that they can be read on a phone 390 pixels wide.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+INK = "#1A1A1A"
+PAPER = "#FFFFFF"
+COMPUTE = "#0072B2"  # blue
+WAIT = "#E69F00"  # orange, always hatched
+COMMUNICATE = "#009E73"  # bluish green
+PREDICTED = INK  # closed form: a line
+SIMULATED = "#CC79A7"  # reddish purple, hollow markers
+MEASURED = "#D55E00"  # vermillion, filled markers
+GUESS = "#56B4E9"  # sky blue, dashed line
+
+WIDTH_IN = 6.4
+
+RC: dict[str, Any] = {
+    "figure.figsize": (WIDTH_IN, 4.0),
+    "figure.dpi": 100,
+    "figure.facecolor": PAPER,
+    "figure.constrained_layout.use": True,
+    "savefig.facecolor": PAPER,
+    "savefig.transparent": False,
+    "axes.facecolor": PAPER,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 13,
+    "axes.labelsize": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "font.size": 12,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "legend.fontsize": 11,
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+    "grid.color": "#D9D9D9",
+    "lines.linewidth": 2.0,
+    "lines.markersize": 8,
+    "hatch.linewidth": 0.8,
+}
+
+
+def style() -> AbstractContextManager[None]:
+    """Context in which matplotlib draws in the house style: ``with style(): ...``."""
+    import matplotlib
+
+    context: AbstractContextManager[None] = matplotlib.rc_context(RC)
+    return context
+
+
+def use_style() -> None:
+    """Draw everything from here on in the house style; for a notebook's first cell."""
+    import matplotlib
+
+    matplotlib.rcParams.update(RC)

@@ -1,0 +1,282 @@
+"""Laws of compute time: how long one worker's step takes, in seconds.
+
+A law of one worker is known by its inverse survival function: ``isf(q)`` is the time exceeded with
+probability ``q``. One uniform number u makes one time, ``isf(1 - u)`` (inversion: Devroye, *Non-Uniform
+Random Variate Generation*, 1986, section II.2), so a simulation that draws step by step and one that draws a
+whole matrix see the same times, and the tail of a maximum over a million workers stays accurate.
+Laws of a group (OneStraggler, PerWorker, Trace) differ from rank to rank: ``worker(rank)`` is the law of one.
+
+Symbols: K workers, T steps, q a probability of exceeding, ``slowdown`` the straggler's lambda.
+A new law says ``mean``, ``_isf`` and ``_sf``; everything else follows.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from labkit.timing._check import FloatArray, generator, integer, number
+
+_BLOCK = 256  # draws a stream makes at a time
+
+
+class Law(ABC):
+    """What every law of compute time can do. Times are in seconds."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> float:
+        """Expected time; ``math.inf`` where the law has none."""
+
+    @abstractmethod
+    def _isf(self, q: FloatArray) -> FloatArray:
+        """``isf`` with q already checked."""
+
+    @abstractmethod
+    def _sf(self, x: FloatArray) -> FloatArray:
+        """``sf`` of an array."""
+
+    def isf(self, q: ArrayLike) -> FloatArray:
+        """Time exceeded with probability q, of q's shape. ValueError unless every q is in (0, 1]."""
+        p = np.asarray(q, dtype=np.float64)
+        if p.size and not (p.min() > 0 and p.max() <= 1):
+            bad = p[~((p > 0) & (p <= 1))].flat[0]
+            raise ValueError(f"q must be a probability in (0, 1], got {bad!r}")
+        return self._isf(p)
+
+    def sf(self, x: ArrayLike) -> FloatArray:
+        """Probability that a time exceeds x seconds, of x's shape; accurate far out in the tail."""
+        return self._sf(np.asarray(x, dtype=np.float64))
+
+    def cdf(self, x: ArrayLike) -> FloatArray:
+        """Probability that a time is at most x seconds, of x's shape."""
+        return 1.0 - self.sf(x)
+
+    def sample(self, rng: np.random.Generator, shape: int | tuple[int, ...] = ()) -> FloatArray:
+        """Independent times of the given shape, one uniform number each, in C order."""
+        return self._isf(1.0 - np.asarray(generator(rng).random(shape)))
+
+    def worker(self, rank: int) -> Law:
+        """The law of one rank: the law itself where all workers are alike."""
+        integer("rank", rank)
+        return self
+
+    def groups(self, K: int) -> dict[Law, int]:
+        """The laws of ranks 0 to K - 1, each with the number of workers that follow it."""
+        return {self: integer("K", K, least=1)}
+
+    def stream(self, rank: int, seed: int) -> Iterator[float]:
+        """One rank's times, one after another, without end, from ``np.random.default_rng([seed, rank])``."""
+        own = self.worker(rank)
+        if own is not self:
+            yield from own.stream(rank, seed)
+            return
+        rng = np.random.default_rng([integer("seed", seed), rank])
+        while True:
+            yield from self.sample(rng, _BLOCK).tolist()
+
+    def row(self, rank: int, T: int, seed: int) -> FloatArray:
+        """The first T times of ``stream(rank, seed)`` as one (T,) array."""
+        own = self.worker(rank)
+        if own is not self:
+            return own.row(rank, T, seed)
+        return self.sample(np.random.default_rng([integer("seed", seed), rank]), T)
+
+
+def draw(law: Law, K: int, T: int, seed: int) -> FloatArray:
+    """(K, T) times in seconds; row k holds the first T of ``law.stream(k, seed)``.
+
+    The matrix lies in memory step by step (Fortran order), as the recurrences of `barriers` read it.
+    """
+    integer("T", T, least=1)
+    law.groups(K)  # refuses a K that the law does not fit
+    X = np.empty((K, T), order="F")
+    for rank in range(K):
+        X[rank] = law.row(rank, T, seed)
+    return X
+
+
+@dataclass(frozen=True)
+class Constant(Law):
+    """Always t seconds, t >= 0."""
+
+    t: float
+
+    def __post_init__(self) -> None:
+        number("t", self.t, least=0)
+
+    @property
+    def mean(self) -> float:
+        return float(self.t)
+
+    def _isf(self, q: FloatArray) -> FloatArray:
+        return np.full(q.shape, float(self.t))
+
+    def _sf(self, x: FloatArray) -> FloatArray:
+        return np.where(x < self.t, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Uniform(Law):
+    """Anywhere between low and high seconds, 0 <= low <= high."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        number("high", self.high, least=number("low", self.low, least=0))
+
+    @property
+    def mean(self) -> float:
+        return 0.5 * (self.low + self.high)
+
+    def _isf(self, q: FloatArray) -> FloatArray:
+        return np.maximum(self.high - (self.high - self.low) * q, self.low)
+
+    def _sf(self, x: FloatArray) -> FloatArray:
+        if self.low == self.high:
+            return np.where(x < self.low, 1.0, 0.0)
+        return np.clip((self.high - x) / (self.high - self.low), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class TruncatedNormal(Law):
+    """Normal(mu, sigma) conditioned on being >= 0; mu >= -10 sigma, sigma > 0 (seconds).
+
+    With z = mu / sigma, P(T > x) = Phi((mu - x) / sigma) / Phi(z) and E T = mu + sigma phi(z) / Phi(z)
+    (Johnson, Kotz & Balakrishnan, *Continuous Univariate Distributions* 1, 1994, section 13.10.1).
+    """
+
+    mu: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        number("mu", self.mu, least=-10 * number("sigma", self.sigma, above=0))
+
+    @property
+    def mean(self) -> float:
+        from scipy.special import ndtr
+
+        z = self.mu / self.sigma
+        density = math.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+        return float(self.mu + self.sigma * density / ndtr(z))
+
+    def _isf(self, q: FloatArray) -> FloatArray:
+        from scipy.special import ndtr, ndtri
+
+        return np.maximum(self.mu - self.sigma * ndtri(q * ndtr(self.mu / self.sigma)), 0.0)
+
+    def _sf(self, x: FloatArray) -> FloatArray:
+        from scipy.special import ndtr
+
+        return np.where(x < 0, 1.0, ndtr((self.mu - x) / self.sigma) / ndtr(self.mu / self.sigma))
+
+
+@dataclass(frozen=True)
+class ShiftedExponential(Law):
+    """shift + Exponential with mean ``scale``; shift >= 0, scale > 0 (seconds)."""
+
+    shift: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        number("shift", self.shift, least=0)
+        number("scale", self.scale, above=0)
+
+    @property
+    def mean(self) -> float:
+        return float(self.shift + self.scale)
+
+    def _isf(self, q: FloatArray) -> FloatArray:
+        return self.shift - self.scale * np.log(q)
+
+    def _sf(self, x: FloatArray) -> FloatArray:
+        return np.exp(-np.maximum(x - self.shift, 0.0) / self.scale)
+
+
+@dataclass(frozen=True)
+class LogNormal(Law):
+    """median * exp(sigma * standard normal); median > 0 seconds, 0 < sigma <= 10 (a pure number)."""
+
+    median: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        number("median", self.median, above=0)
+        number("sigma", self.sigma, above=0, most=10)
+
+    @property
+    def mean(self) -> float:
+        return float(self.median * math.exp(0.5 * self.sigma**2))
+
+    def _isf(self, q: FloatArray) -> FloatArray:
+        from scipy.special import ndtri
+
+        return self.median * np.exp(-self.sigma * ndtri(q))
+
+    def _sf(self, x: FloatArray) -> FloatArray:
+        from scipy.special import ndtr
+
+        with np.errstate(divide="ignore"):
+            return ndtr(-np.log(np.maximum(x, 0.0) / self.median) / self.sigma)
+
+
+@dataclass(frozen=True)
+class Pareto(Law):
+    """P(T > x) = (minimum / x) ** shape beyond ``minimum`` seconds; both > 0. No mean for shape <= 1."""
+
+    minimum: float
+    shape: float
+
+    def __post_init__(self) -> None:
+        number("minimum", self.minimum, above=0)
+        number("shape", self.shape, above=0)
+
+    @property
+    def mean(self) -> float:
+        return math.inf if self.shape <= 1 else self.minimum * self.shape / (self.shape - 1)
+
+    def _isf(self, q: FloatArray) -> FloatArray:
+        return self.minimum * np.power(q, -1.0 / self.shape)
+
+    def _sf(self, x: FloatArray) -> FloatArray:
+        return np.power(self.minimum / np.maximum(x, self.minimum), self.shape)
+
+
+@dataclass(frozen=True)
+class Scaled(Law):
+    """``base`` with every time multiplied by ``factor`` > 0; the law of a straggler."""
+
+    base: Law
+    factor: float
+
+    def __post_init__(self) -> None:
+        number("factor", self.factor, above=0)
+
+    @property
+    def mean(self) -> float:
+        return self.factor * self.base.mean
+
+    def _isf(self, q: FloatArray) -> FloatArray:
+        return self.factor * self.base._isf(q)
+
+    def _sf(self, x: FloatArray) -> FloatArray:
+        return self.base._sf(x / self.factor)
+
+    def worker(self, rank: int) -> Law:
+        own = self.base.worker(rank)
+        return self if own is self.base else Scaled(own, self.factor)
+
+    def groups(self, K: int) -> dict[Law, int]:
+        return {Scaled(law, self.factor): n for law, n in self.base.groups(K).items()}
+
+    def stream(self, rank: int, seed: int) -> Iterator[float]:
+        return (self.factor * x for x in self.base.stream(rank, seed))
+
+    def row(self, rank: int, T: int, seed: int) -> FloatArray:
+        return self.factor * self.base.row(rank, T, seed)

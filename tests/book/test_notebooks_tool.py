@@ -1,0 +1,202 @@
+"""The notebook tool: what is stale is seen, what is in step is left alone, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import nbformat
+import pytest
+
+TEXT = """\
+---
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+
+# A tiny notebook
+
+```{code-cell} ipython3
+:tags: [hide-input]
+
+x = 40
+```
+
+Some words.
+
+```{code-cell} ipython3
+print(x + 2)
+```
+"""
+
+
+@pytest.fixture(scope="session")
+def executed(notebooks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with one executed notebook. Tests take copies: an execution takes seconds."""
+    root = tmp_path_factory.mktemp("project")
+    (root / "labkit").mkdir()
+    (root / "labkit" / "code.py").write_text("one = 1\n")
+    (root / "notebooks" / "exercises").mkdir(parents=True)
+    (root / "notebooks" / "tiny.md").write_text(TEXT)
+    notebooks.make(root / "notebooks" / "tiny.md", root)
+    return root
+
+
+@pytest.fixture
+def md(executed: Path, tmp_path: Path) -> Path:
+    for path in executed.rglob("*"):
+        if path.is_file():
+            copy = tmp_path / path.relative_to(executed)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    return tmp_path / "notebooks" / "tiny.md"
+
+
+def edit(md: Path, change: Callable[[Any], Any]) -> None:
+    """Change the executed notebook beside `md` by hand."""
+    ipynb = md.with_suffix(".ipynb")
+    nb = nbformat.read(ipynb, as_version=4)
+    change(nb)
+    nbformat.write(nb, ipynb)
+
+
+def test_an_executed_notebook_is_in_step_and_stores_what_it_printed(notebooks: ModuleType, md: Path) -> None:
+    assert notebooks.stale(md, md.parents[1]) == ""
+    assert notebooks.problems(md) == []
+    nb = nbformat.read(md.with_suffix(".ipynb"), as_version=4)
+    assert [c.execution_count for c in nb.cells if c.cell_type == "code"] == [1, 2]
+    assert nb.cells[-1].outputs[0].text == "42\n"
+    assert nb.cells[1].metadata == {"tags": ["hide-input"]}
+
+
+def test_file_times_play_no_part(notebooks: ModuleType, md: Path) -> None:
+    os.utime(md, (2e9, 2e9))
+    os.utime(md.with_suffix(".ipynb"), (1, 1))
+    assert notebooks.stale(md, md.parents[1]) == ""
+    assert notebooks.problems(md) == []
+
+
+def test_a_notebook_made_twice_differs_in_nothing(notebooks: ModuleType, md: Path) -> None:
+    before = md.with_suffix(".ipynb").read_bytes()
+    notebooks.make(md, md.parents[1])
+    assert md.with_suffix(".ipynb").read_bytes() == before
+    stored = json.loads(before)
+    assert "version" not in stored["metadata"]["language_info"]
+    assert set(stored["metadata"]) == {"kernelspec", "labkit", "language_info"}
+    assert not any("execution" in c["metadata"] for c in stored["cells"])
+
+
+def test_an_edited_text_is_stale_and_out_of_step(notebooks: ModuleType, md: Path) -> None:
+    md.write_text(TEXT.replace("x = 40", "x = 41"))
+    assert "text has changed" in notebooks.stale(md, md.parents[1])
+    found = " ".join(notebooks.problems(md))
+    assert "has changed since" in found and "other than those of tiny.md" in found
+
+
+def test_changed_labkit_code_makes_a_notebook_stale_but_not_out_of_step(
+    notebooks: ModuleType, md: Path
+) -> None:
+    (md.parents[1] / "labkit" / "code.py").write_text("one = 2\n")
+    assert "labkit has changed" in notebooks.stale(md, md.parents[1])
+    assert notebooks.problems(md) == []
+
+
+def test_cells_keep_their_ids_when_others_come_and_go(notebooks: ModuleType, md: Path) -> None:
+    old = {c.source: c.id for c in nbformat.read(md.with_suffix(".ipynb"), as_version=4).cells}
+    md.write_text(TEXT.replace("Some words.", "```{code-cell} ipython3\ny = 1\n```\n\nSome words."))
+    new = {c.source: c.id for c in notebooks.convert(md).cells}
+    assert {source: new[source] for source in old} == old
+    assert len(set(new.values())) == len(old) + 1
+
+
+def strip(nb: Any) -> None:
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+
+
+def set_in(cell: int, **values: Any) -> Callable[[Any], None]:
+    return lambda nb: nb.cells[cell].update(values)
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (strip, "no execution count in code cell 1"),
+        (lambda nb: nb.cells[-1].outputs[0].update(text="43\n"), "outputs other than those its run stored"),
+        (set_in(1, execution_count=7), "not executed from top to bottom"),
+        (set_in(1, source="x = 41"), "other than those of tiny.md"),
+        (lambda nb: nb.cells[1].metadata.update(tags=[]), "other than those of tiny.md"),
+        (lambda nb: nb.metadata.pop("labkit"), "records no hashes"),
+    ],
+    ids=["stripped", "output altered", "counts altered", "source altered", "tags altered", "hashes gone"],
+)
+def test_what_was_done_by_hand_is_refused_in_one_sentence(
+    notebooks: ModuleType, md: Path, change: Callable[[Any], Any], sentence: str
+) -> None:
+    edit(md, change)
+    found = notebooks.problems(md)
+    assert any(sentence in problem for problem in found)
+    assert all(problem.endswith(".") and "\n" not in problem for problem in found)
+
+
+def test_a_text_without_a_notebook_and_a_notebook_without_a_text_are_refused(
+    notebooks: ModuleType, md: Path
+) -> None:
+    ipynb = md.with_suffix(".ipynb")
+    kept = ipynb.read_bytes()
+    ipynb.unlink()
+    assert "has no tiny.ipynb" in notebooks.problems(md)[0]
+    ipynb.write_bytes(kept)
+    md.unlink()
+    assert "has no text source" in notebooks.problems(md)[0]
+
+
+def test_check_prints_the_problems_and_returns_1(
+    notebooks: ModuleType, md: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert notebooks.main(["check", str(md)]) == 0
+    edit(md, strip)
+    assert notebooks.main(["check", str(md.with_suffix(".ipynb"))]) == 1
+    assert "no execution count" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "cell, message",
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("x = 40;", "ends in a semicolon"),
+        ("x = 40; import os; print(os.getcwd())", "the path of this working tree"),
+    ],
+)
+def test_a_run_that_fails_leaves_the_previous_notebook_untouched(
+    notebooks: ModuleType, md: Path, cell: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = md.with_suffix(".ipynb").read_bytes()
+    md.write_text(TEXT.replace("x = 40", cell))
+    assert notebooks.run([md], everything=False, root=md.parents[1]) == 1
+    assert message in capsys.readouterr().err
+    assert md.with_suffix(".ipynb").read_bytes() == before
+    assert sorted(p.name for p in md.parent.iterdir() if p.is_file()) == ["tiny.ipynb", "tiny.md"]
+
+
+def test_an_interrupted_write_leaves_the_previous_notebook_untouched(
+    notebooks: ModuleType, md: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ipynb = md.with_suffix(".ipynb")
+    before = ipynb.read_bytes()
+
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        notebooks.write_atomically(nbformat.v4.new_notebook(), ipynb)
+    assert ipynb.read_bytes() == before
+    assert sorted(p.name for p in md.parent.iterdir() if p.is_file()) == ["tiny.ipynb", "tiny.md"]

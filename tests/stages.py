@@ -1,0 +1,97 @@
+"""`make test`: every check, cheapest first; it stops at the first stage that fails and says which.
+
+The notebooks' stage is nbval's: each notebook in notebooks/ and notebooks/exercises/ is executed again, in
+this environment's kernel and in its own folder, and every stored text (text/plain, text/html, streams) must
+come out again to the letter. What nbval does not compare, by itself or by our choice: png and jpeg images
+(two machines' fonts differ by a pixel; that the figure is drawn without an error is what counts), ids of
+widgets, and the cells tagged `nbval-ignore-output` (they hold measured times). A notebook stripped of its
+outputs would pass nbval unseen, hence the stage before it, which also knows the outputs nbval does not
+compare by their hash.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTEST = [sys.executable, "-m", "pytest", "-q"]
+NBVAL = [
+    *PYTEST,
+    "--nbval",
+    "--nbval-current-env",  # not whatever kernel of the name python3 the user has installed
+    "--nbval-cell-timeout=300",
+    "--nbval-sanitize-with=tests/nbval.cfg",
+    "--timeout=360",  # pytest's, for a cell that cannot be interrupted
+    "-p",
+    "no:cacheprovider",
+]
+STAGES: list[tuple[str, list[str]]] = [
+    ("lint", [sys.executable, "-m", "ruff", "check", "-q", "."]),
+    ("format", [sys.executable, "-m", "ruff", "format", "-q", "--check", "."]),
+    ("types", [sys.executable, "-m", "mypy"]),
+    ("tests", [*PYTEST, "tests", "-m", "not browser"]),
+    ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
+    ("notebooks", [*NBVAL, "notebooks"]),
+    ("book", [sys.executable, "book/tools/build.py"]),
+    ("browser", [*PYTEST, "tests", "-m", "browser"]),
+]
+KINDS = ("failed", "passed", "skipped", "error")
+
+
+def count(report: Path) -> Counter[str]:
+    """How many tests passed, failed, were skipped, in a JUnit report; none if there is no report."""
+    total: Counter[str] = Counter()
+    if report.exists():
+        for case in ET.parse(report).iter("testcase"):
+            outcomes = {"failure": "failed", "error": "error", "skipped": "skipped"}
+            found = [outcomes[child.tag] for child in case if child.tag in outcomes]
+            total[found[0] if found else "passed"] += 1
+    return total
+
+
+def closing_line(total: Counter[str], seconds: float) -> str:
+    """The last line, in pytest's words."""
+    counts = ", ".join(f"{total[kind]} {kind}" for kind in KINDS if total[kind]) or "no tests ran"
+    return f" {counts} in {seconds:.2f}s ".center(80, "=")
+
+
+def main() -> int:
+    began, total, table, failed = time.perf_counter(), Counter[str](), [], ""
+    env = {**os.environ, "LABKIT_BOOK_MUST_EXIST": "1", "MPLBACKEND": os.environ.get("MPLBACKEND", "agg")}
+    with tempfile.TemporaryDirectory() as reports:
+        for name, command in STAGES:
+            print(f"\n--- {name}", flush=True)
+            stage_began, report = time.perf_counter(), Path(reports) / f"{name}.xml"
+            is_pytest = "pytest" in command
+            if is_pytest:
+                command = [*command, f"--junitxml={report}"]
+            stage_env = dict(env)
+            if name == "notebooks":
+                del stage_env["MPLBACKEND"]  # the kernel chooses its own: inline
+            status = subprocess.run(command, cwd=ROOT, env=stage_env, stdin=subprocess.DEVNULL).returncode
+            total += count(report) if is_pytest else Counter({"failed" if status else "passed": 1})
+            table.append(
+                f"{name:<10} {time.perf_counter() - stage_began:7.1f} s  {'FAILED' if status else 'ok'}"
+            )
+            if status:
+                failed = name
+                break
+    print("\n--- stages\n" + "\n".join(table))
+    if failed:
+        left = [name for name, _ in STAGES[len(table) :]]
+        print(
+            f"make test stopped at its stage '{failed}'" + (f"; not run: {', '.join(left)}" if left else "")
+        )
+    print(closing_line(total, time.perf_counter() - began))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

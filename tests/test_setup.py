@@ -1,0 +1,92 @@
+"""The ways in agree: pyproject.toml, constraints.txt, environment.yml; and `import labkit` is light."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+IMPORT_S = 0.3
+HEAVY = ("torch", "matplotlib", "scipy", "IPython")
+
+
+def direct() -> list[Requirement]:
+    """Every dependency that pyproject names, of labkit and of its extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [
+        *project["dependencies"],
+        *(r for extra in project["optional-dependencies"].values() for r in extra),
+    ]
+    return [r for r in map(Requirement, lines) if r.name != "labkit"]
+
+
+def pins(lines: list[str]) -> dict[str, Version]:
+    """name -> version, of lines `name==version`; comments and options are passed over."""
+    found: dict[str, Version] = {}
+    for line in lines:
+        if line.strip() and not line.startswith(("#", "-")):
+            name, version = re.fullmatch(r"([\w.-]+)==([\w.!+]+)", line.strip()).groups()  # type: ignore[union-attr]
+            assert canonicalize_name(name) not in found, f"{name} is pinned twice"
+            found[canonicalize_name(name)] = Version(version)
+    return found
+
+
+def constraints() -> dict[str, Version]:
+    return pins((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
+
+
+def test_every_direct_dependency_is_pinned_to_a_version_that_pyproject_allows() -> None:
+    pinned = constraints()
+    for requirement in direct():
+        name = canonicalize_name(requirement.name)
+        assert name in pinned, f"constraints.txt does not pin {requirement.name}"
+        assert requirement.specifier.contains(pinned[name]), f"{requirement} excludes {pinned[name]}"
+
+
+def test_no_pin_binds_to_one_platform() -> None:
+    assert not [name for name, version in constraints().items() if version.local]
+
+
+def test_environment_yml_pins_the_direct_dependencies_to_the_same_versions() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    by_pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+    pinned = constraints()
+    wanted = {canonicalize_name(r.name): pinned[canonicalize_name(r.name)] for r in direct()}
+    assert pins(by_pip) == wanted
+    assert by_pip[-1] == "-e ."
+
+
+def test_environment_yml_has_a_python_that_pyproject_allows() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    python = next(e for e in environment["dependencies"] if str(e).startswith("python="))
+    assert Requirement("python" + project["requires-python"]).specifier.contains(python.split("=")[1])
+
+
+def test_import_labkit_is_quick() -> None:
+    """The best of five fresh interpreters, less what an interpreter takes to start."""
+
+    def best(code: str) -> float:
+        times = []
+        for _ in range(5):
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+            times.append(time.perf_counter() - began)
+        return min(times)
+
+    assert best("import labkit") - best("pass") < IMPORT_S
+
+
+def test_import_labkit_brings_nothing_heavy() -> None:
+    code = f"import sys, labkit; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

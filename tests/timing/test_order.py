@@ -1,0 +1,158 @@
+"""The slowest of K workers, against textbook formulas, scipy's quadrature and sampling."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from labkit.timing import (
+    Constant,
+    LogNormal,
+    OneStraggler,
+    Pareto,
+    PerWorker,
+    Scaled,
+    ShiftedExponential,
+    Trace,
+    TruncatedNormal,
+    Uniform,
+    draw,
+    expected_max,
+    sample_max,
+)
+from labkit.timing.order import _alike, _quadrature
+
+SMOOTH = [
+    Uniform(0.08, 0.12),
+    TruncatedNormal(0.1, 0.02),
+    TruncatedNormal(0.1, 0.2),
+    ShiftedExponential(0.08, 0.02),
+    LogNormal(0.1, 0.5),
+    LogNormal(0.1, 2.0),
+    Pareto(0.08, 1.2),
+    Pareto(0.08, 4.0),
+]
+MIXED = [
+    OneStraggler(Uniform(0.08, 0.12), 1.3, rank=2),
+    OneStraggler(ShiftedExponential(0.08, 0.02), 0.5),
+    OneStraggler(LogNormal(0.1, 0.5), 3.0),
+    PerWorker((Constant(0.1), Uniform(0.05, 0.2), TruncatedNormal(0.1, 0.05), LogNormal(0.1, 0.2))),
+]
+
+
+@pytest.mark.parametrize("law", [*SMOOTH, Constant(0.1)], ids=repr)
+def test_the_slowest_of_one_is_the_mean(law):
+    assert expected_max(law, 1) == pytest.approx(law.mean, rel=1e-12)
+
+
+def test_textbook_formulas():
+    assert expected_max(Constant(0.3), 10) == 0.3
+    assert expected_max(Uniform(1, 3), 3) == pytest.approx(2.5)
+    harmonic = math.fsum(1 / j for j in range(1, 1001))
+    assert expected_max(ShiftedExponential(2.0, 0.5), 1000) == pytest.approx(2 + 0.5 * harmonic, rel=1e-13)
+    # normal: E max of 2 is sigma / sqrt(pi), of 3 it is 3 sigma / (2 sqrt(pi)) (David & Nagaraja, section 3.2);
+    # at mu = 10 sigma the truncation at 0 is below rounding
+    assert expected_max(TruncatedNormal(10, 1), 2) == pytest.approx(10 + 1 / math.sqrt(math.pi), rel=1e-12)
+    assert expected_max(TruncatedNormal(10, 1), 3) == pytest.approx(10 + 1.5 / math.sqrt(math.pi), rel=1e-12)
+    # one straggler among constants sets the pace: 7 workers at 90 ms, one at 300 ms
+    assert expected_max(OneStraggler(Constant(0.09), 0.3 / 0.09), 8) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("K", [2, 10, 10_000, 10**6])
+def test_pareto_is_the_product_over_workers(K):
+    shape = 1.5
+    product = math.exp(-math.fsum(math.log1p(-1 / (shape * j)) for j in range(1, K + 1)))
+    assert expected_max(Pareto(0.1, shape), K) == pytest.approx(0.1 * product, rel=1e-11)
+
+
+@pytest.mark.parametrize("K", [2, 7, 1000, 10**6])
+@pytest.mark.parametrize("law", SMOOTH, ids=repr)
+def test_quadrature_agrees_with_the_closed_form_and_with_scipy(law, K):
+    assert _quadrature(law, K) == pytest.approx(_alike(law, K), rel=1e-10)
+    if not isinstance(law, Pareto) and law != LogNormal(0.1, 2.0):  # scipy's general rule copes with light tails
+        points = law.isf(np.minimum(np.logspace(1.3, -12, 28) / K, 1.0))
+        area, _ = integrate.quad(
+            lambda x: -math.expm1(K * math.log1p(-law.sf(x))) if law.sf(x) < 1 else 1.0,
+            points[0],
+            points[-1],
+            points=points[1:-1],
+            limit=500,
+        )
+        assert _alike(law, K) == pytest.approx(points[0] + area, rel=1e-7)
+
+
+def test_a_tail_without_a_mean_has_no_expected_maximum():
+    assert expected_max(Pareto(0.1, 1.0), 4) == math.inf
+    assert expected_max(OneStraggler(Pareto(0.1, 0.8), 2.0), 4) == math.inf
+
+
+@pytest.mark.parametrize("law", SMOOTH, ids=repr)
+def test_a_straggler_no_slower_than_the_rest_changes_nothing(law):
+    for K in (2, 64, 10**6):
+        assert expected_max(OneStraggler(law, 1 + 1e-12), K) == pytest.approx(expected_max(law, K), rel=1e-9)
+
+
+@pytest.mark.parametrize("slowdown", [1.5, 10.0])
+def test_uniform_with_one_straggler_is_a_polynomial(slowdown):
+    K = 5  # E max = hi - integral of F(x)^(K-1) G(x), over [0, 1] with F = x, G = x / slowdown; beyond it F = 1
+    exact = slowdown - (1 / slowdown) / (K + 1) - (slowdown**2 - 1) / (2 * slowdown)
+    assert expected_max(OneStraggler(Uniform(0, 1), slowdown), K) == pytest.approx(exact, rel=1e-12)
+
+
+def test_scaling_every_time_scales_the_slowest():
+    law = LogNormal(0.1, 0.7)
+    assert expected_max(Scaled(law, 3.0), 50) == pytest.approx(3 * expected_max(law, 50), rel=1e-13)
+
+
+def test_a_trace_counts_its_own_slowest_and_recorded_laws_their_order_statistics():
+    times = np.array([[1.0, 5.0, 3.0], [2.0, 4.0, 6.0]])
+    assert expected_max(Trace(times), 2) == pytest.approx(13 / 3)
+    pairs = [max(a, b) for a in times[0] for b in times[0]]
+    assert expected_max(Trace(times).worker(0), 2) == pytest.approx(np.mean(pairs))
+    with pytest.raises(ValueError, match="must not mix recorded times"):
+        expected_max(PerWorker((Trace(times).worker(0), Constant(1.0))), 2)
+
+
+@pytest.mark.parametrize("law", SMOOTH[:6] + MIXED, ids=repr)
+def test_sampling_agrees_with_the_expectation(law):
+    # Mean of n maxima within z standard errors; two-sided false alarm 1e-6 a law, and the seeds are fixed.
+    # LogNormal(0.1, 2.0) is skewed: 200 000 draws bring it near the normal limit.
+    n, K = 200_000, 4
+    z = stats.norm.isf(0.5e-6)
+    for maxima in (draw(law, K, n, seed=8).max(axis=0), sample_max(law, K, np.random.default_rng(8), n)):
+        error = maxima.std() / math.sqrt(n)
+        assert abs(maxima.mean() - expected_max(law, K)) < z * error + 1e-15
+
+
+@pytest.mark.parametrize("law", [*SMOOTH, *MIXED], ids=repr)
+def test_one_draw_of_the_maximum_has_the_law_of_the_maximum_of_draws(law):
+    # Two-sample Kolmogorov-Smirnov, false alarm 1e-6 a law; seeds fixed.
+    n, K = 20_000, 4
+    ours = sample_max(law, K, np.random.default_rng(1), n)
+    assert stats.ks_2samp(ours, draw(law, K, n, seed=2).max(axis=0)).pvalue > 1e-6
+
+
+def test_shapes_and_scalars():
+    rng = np.random.default_rng(0)
+    assert isinstance(sample_max(Uniform(0, 1), 10**6, rng), float)
+    assert sample_max(Uniform(0, 1), 3, rng, (2, 5)).shape == (2, 5)
+
+
+@pytest.mark.parametrize("K", [0, -1, 2.5, True])
+def test_a_number_of_workers_that_is_none_is_refused(K):
+    with pytest.raises(ValueError, match="K must be a whole number >= 1, got"):
+        expected_max(Uniform(0, 1), K)
+    with pytest.raises(ValueError, match="K must be a whole number >= 1, got"):
+        sample_max(Uniform(0, 1), K, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("law", [*SMOOTH, *MIXED[:3]], ids=repr)
+def test_a_million_workers_cost_milliseconds(law):
+    def seconds():
+        began = time.perf_counter()
+        expected_max(law, 10**6)
+        return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(5)) < 0.020
