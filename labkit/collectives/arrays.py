@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,19 +23,33 @@ def empty(x: Any, n: int) -> Any:
 
 
 def flat(x: Any) -> Any:
-    """``x`` as a vector over the same memory. Raises ValueError if its memory isn't one contiguous piece."""
+    """``x`` as a vector over the same memory. Raises ValueError if its memory isn't one contiguous, writeable piece."""
+    if isinstance(x, np.ndarray):
+        if x.flags.c_contiguous and x.flags.writeable:
+            return x.reshape(-1)
+        raise ValueError("x must be contiguous and writeable to be reduced in place; pass x.copy()")
     describe(x, "x")
-    contiguous = x.is_contiguous() if is_torch(x) else x.flags.c_contiguous
-    if not contiguous:
-        raise ValueError("x must be contiguous to be reduced in place; pass x.copy() or x.contiguous()")
-    if is_torch(x):
-        return x.detach().view(-1)
-    if not x.flags.writeable:
-        raise ValueError("x must be writeable to be reduced in place; pass x.copy()")
-    return x.reshape(-1)
+    if not x.is_contiguous():
+        raise ValueError("x must be contiguous to be reduced in place; pass x.contiguous()")
+    return (x.detach() if x.requires_grad else x).view(-1)
 
 
-def chunks(x: Any, K: int) -> list[Any]:
+def chunks(x: Any, K: int) -> Sequence[Any]:
     """``K`` views that cut the vector ``x`` (n,) into parts of n // K or n // K + 1 elements; some empty if n < K."""
-    n = len(x)
-    return [x[i * n // K : (i + 1) * n // K] for i in range(K)]
+    if isinstance(x, np.ndarray):
+        bounds = chunk_bounds(len(x), K)
+        return [x[i:j] for i, j in zip(bounds, bounds[1:], strict=False)]
+    return x.split(chunk_sizes(x.numel(), K))
+
+
+@lru_cache(maxsize=256)
+def chunk_bounds(n: int, K: int) -> list[int]:
+    """Where the chunks of n elements begin and end: chunk i is i n // K to (i + 1) n // K."""
+    return [i * n // K for i in range(K + 1)]
+
+
+@lru_cache(maxsize=256)
+def chunk_sizes(n: int, K: int) -> list[int]:
+    """How many elements each chunk has."""
+    bounds = chunk_bounds(n, K)
+    return [j - i for i, j in zip(bounds, bounds[1:], strict=False)]

@@ -8,9 +8,12 @@ Every worker sends 2 (K-1)/K n bytes, hardly more for many workers than for two,
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from labkit.collectives.arrays import chunks, copy, empty, flat
+import numpy as np
+
+from labkit.collectives.arrays import chunk_sizes, chunks, copy, empty, flat
 from labkit.comm.base import Comm
 
 
@@ -50,21 +53,36 @@ def ring_allreduce_inplace(comm: Comm, x: Any) -> None:
     """
     total = flat(x)
     with comm.collective("ring all-reduce", x):
-        K, r = comm.K, comm.rank
-        right, left = (r + 1) % K, (r - 1) % K
-        part = chunks(total, K)
-        size = [(i + 1) * len(total) // K - i * len(total) // K for i in range(K)]
-        outgoing = [(r - j) % K for j in range(K - 1)] + [(r + 1 - j) % K for j in range(K - 1)]
-        incoming = [(i - 1) % K for i in outgoing]
-        inbox = [empty(total, size[i]) for i in incoming[: K - 1]] + [part[i] for i in incoming[K - 1 :]]
-        arriving = [comm.irecv(b, left) if size[i] else None for b, i in zip(inbox, incoming, strict=True)]
+        part = chunks(total, comm.K)
+        right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
+        rounds = _rounds(x.size if isinstance(x, np.ndarray) else x.numel(), comm.K, comm.rank)
+        inbox = [part[r.mine] if r.finished else empty(total, r.receives) for r in rounds]
+        arriving = [comm.irecv(b, left) if r.receives else None for b, r in zip(inbox, rounds, strict=True)]
         leaving = []
-        for j, request in enumerate(arriving):
-            if size[outgoing[j]]:
-                leaving.append(comm.isend(part[outgoing[j]], right))
+        for r, b, request in zip(rounds, inbox, arriving, strict=True):
+            if r.sends:
+                leaving.append(comm.isend(part[r.outgoing], right))
             if request is not None:
                 request.wait()
-                if j < K - 1:
-                    part[incoming[j]] += inbox[j]
+                if not r.finished:
+                    mine = part[r.mine]
+                    mine += b
         for sent in leaving:
             sent.wait()
+
+
+class _Round(NamedTuple):
+    """One round as one worker sees it: chunk numbers, their lengths, and whether chunks are finished sums already."""
+
+    outgoing: int
+    mine: int
+    sends: int
+    receives: int
+    finished: bool
+
+
+@lru_cache(maxsize=256)
+def _rounds(n: int, K: int, rank: int) -> list[_Round]:
+    size = chunk_sizes(n, K)
+    outgoing = [(rank - j) % K for j in range(K - 1)] + [(rank + 1 - j) % K for j in range(K - 1)]
+    return [_Round(i, (i - 1) % K, size[i], size[(i - 1) % K], j >= K - 1) for j, i in enumerate(outgoing)]

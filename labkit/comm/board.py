@@ -10,6 +10,7 @@ of messages posted, the sizes of the last ``WINDOW`` of them, and the texts of t
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from labkit.comm.base import DTYPES, Described
@@ -23,6 +24,12 @@ OP, PEER, SEQ, POINT, INSIDE, READY = range(6)
 def words(K: int) -> int:
     """How many int64 a board for K workers takes."""
     return K * _STATE + 2 * K * K * (1 + 2 * WINDOW) + K * POINTS * _SLOT
+
+
+@lru_cache(maxsize=256)
+def label(name: str, size: Described | None) -> bytes:
+    """What a rank brings to a synchronisation point, as the board stores it."""
+    return (name if size is None else f"{name} of {size}").encode()[:TEXT].ljust(TEXT, b"\0")
 
 
 class Board:
@@ -82,18 +89,16 @@ class Board:
         """This worker goes on (or has finished)."""
         self._q[self._mine + OP] = op
 
-    def arrive(self, point: int, text: str) -> bool:
-        """Note arrival at a synchronisation point; False if a rank that is there brought something else."""
-        raw = text.encode()[:TEXT].ljust(TEXT, b"\0")
-        at = self._slot(self.rank, point)
-        self._q[at] = 0
-        self._bytes[8 * at + 16 : 8 * at + 16 + TEXT] = raw
-        self._q[at] = point
-        q = self._q
+    def arrive(self, point: int, text: bytes) -> bool:
+        """Note arrival at a synchronisation point with ``label``'s text; False if a rank there brought something else."""
+        q, at = self._q, self._slot(self.rank, point)
+        q[at] = 0
+        self._bytes[8 * at + 16 : 8 * at + 16 + TEXT] = text
+        q[at] = point
         q[self._mine + POINT], q[self._mine + INSIDE] = point, 1
         for k in range(self.K):
             other = self._slot(k, point)
-            if q[other] == point and self._bytes[8 * other + 16 : 8 * other + 16 + TEXT] != raw:
+            if q[other] == point and self._bytes[8 * other + 16 : 8 * other + 16 + TEXT] != text:
                 return False
         return True
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from labkit.comm.base import Comm, Described, describe
-from labkit.comm.board import Board
+from labkit.comm.board import Board, label
 from labkit.comm.diagnose import MEETING, RECEIVING, SENDING
 from labkit.comm.errors import Mismatch
 from labkit.timing.timeline import Kind
@@ -99,7 +99,7 @@ class TorchComm(Comm):
 
     def _meet(self, name: str, size: Described | None) -> None:
         self._point += 1
-        if not self._board.arrive(self._point, name if size is None else f"{name} of {size}"):
+        if not self._board.arrive(self._point, label(name, size)):
             self._dispute()
 
     def _part(self) -> None:

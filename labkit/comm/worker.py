@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import io
 import os
 import pickle
@@ -53,6 +54,7 @@ def main(place: Place, conn: Any, alive: Any, dump: Any, raw: Any) -> None:
     sys.stdout = sys.stderr = lines = _Lines(conn)
     try:
         _join(place)
+        gc.freeze()  # torch's hundred thousand objects are here to stay: no need to look through them again and again
         board = Board(raw, place.K, place.rank)
         conn.send(("ready",))
     except BaseException as error:

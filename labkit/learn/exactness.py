@@ -62,7 +62,7 @@ def padded_shards(N: int, K: int, drop_last: bool = False) -> Array:
 
 
 def padding(problem: Problem, w: Array, K: int) -> Gap:
-    """Examples that a sampler repeats so that all b_k are equal; repaired by dealing each once and counting."""
+    """Examples that a sampler repeats to make all b_k equal; repaired by dealing each once and counting."""
     shards = padded_shards(problem.N, K)
     padded = np.mean([problem.grad(w, idx) for idx in shards], axis=0)
     once = [np.arange(k, problem.N, K) for k in range(K)]
@@ -78,7 +78,8 @@ def normalise(x: Array, mean: Array, var: Array, eps: float = 1e-5) -> Array:
 def batch_norm(x: Array, shards: Sequence[ArrayLike]) -> Gap:
     """BatchNorm with each worker's own mean and variance; repaired by two all-reduced sums.
 
-    x: (M, d), its rows partitioned by the shards. The gap is in the activations: after them no weighting of gradients helps.
+    x: (M, d), its rows partitioned by the shards. The gap is in the activations: no weighting of gradients
+    can mend it afterwards.
     """
     xs = [x[np.asarray(idx)] for idx in shards]
     M = sum(len(mine) for mine in xs)
@@ -96,7 +97,7 @@ def clip(g: Array, c: float) -> Array:
 
 
 def clipping(problem: Problem, w: Array, shards: Sequence[ArrayLike], c: float) -> Gap:
-    """Clipping each worker's gradient to length c before the mean; repaired by clipping after it. Equal b_k."""
+    """Clipping each worker's gradient to length c; repaired by clipping their mean. Equal b_k."""
     means = np.array([problem.grad(w, idx) for idx in shards])
     whole = clip(problem.grad(w, np.concatenate(shards)), c)
     each = np.mean([clip(g, c) for g in means], axis=0)

@@ -133,7 +133,7 @@ class LeastSquares(Examples):
 
     @property
     def L(self) -> float:
-        """Smoothness: largest eigenvalue of the Hessian ``2 X^T X / N``; full gradients need eta < 2 / L."""
+        """Smoothness: largest eigenvalue of the Hessian ``2 X^T X / N``; keep eta below 2 / L."""
         return float(2 * self._singular_values[0] ** 2 / self.N)
 
     @property

@@ -1,9 +1,10 @@
 """One palette and one style for every figure.
 
-The colours are Okabe & Ito's (*Color Universal Design*, 2008), which stay apart for readers with any of the
-common colour-vision deficiencies; hatching, dashes and marker fill say the same a second time. Figures have a
-white ground and dark ink of their own, so a dark page cannot swallow their labels, and are drawn 6.4 inches wide
-in letters of at least 11 points, so that they can be read on a phone 390 pixels wide.
+The colours are Okabe & Ito's (*Color Universal Design*, 2008); those that stand together were chosen to stay
+apart for readers with any of the common colour-vision deficiencies (a test computes how far). Hatching, dashes
+and marker fill say the same a second time. Figures have a white ground and dark ink of their own, so a dark
+page cannot swallow their labels, and are drawn 6.4 inches wide in letters of at least 11 points, so that they can be
+read on a phone 390 pixels wide.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ INK = "#1A1A1A"
 PAPER = "#FFFFFF"
 COMPUTE = "#0072B2"  # blue
 WAIT = "#E69F00"  # orange, always hatched
-COMMUNICATE = "#009E73"  # bluish green
+COMMUNICATE = "#56B4E9"  # sky blue, dotted
 PREDICTED = INK  # closed form: a line
 SIMULATED = "#CC79A7"  # reddish purple, hollow markers
 MEASURED = "#D55E00"  # vermillion, filled markers
-GUESS = "#56B4E9"  # sky blue, dashed line
+GUESS = "#009E73"  # bluish green, dashed line
 
 WIDTH_IN = 6.4
 

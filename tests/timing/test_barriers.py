@@ -57,9 +57,7 @@ def test_slack_beyond_the_steps_is_asynchronous(X, more):
     T = X.shape[1]
     free = ssp(X, T + more, 0.5)
     assert free.idle_s == 0
-    np.testing.assert_allclose(
-        free.arrivals_s, np.cumsum(X + 0.5, axis=1) - 0.5, rtol=1e-12, atol=1e-12
-    )
+    np.testing.assert_allclose(free.arrivals_s, np.cumsum(X + 0.5, axis=1) - 0.5, rtol=1e-12, atol=1e-12)
 
 
 @settings(deadline=None, max_examples=60)
@@ -74,8 +72,7 @@ def test_more_slack_never_finishes_later_and_never_waits_more(X, slack):
 @given(MATRICES, st.integers(0, 6))
 def test_nobody_runs_more_than_slack_steps_ahead_and_no_time_is_lost_otherwise(X, slack):
     begun, F = starts(ssp(X, slack)), ssp(X, slack).arrivals_s
-    K, T = X.shape
-    for t in range(1, T):
+    for t in range(1, X.shape[1]):
         own = F[:, t - 1]
         bar = F[:, t - 1 - slack].max() if t > slack else 0.0
         assert (begun[:, t] >= bar - 1e-12).all()

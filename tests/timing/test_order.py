@@ -71,7 +71,9 @@ def test_pareto_is_the_product_over_workers(K):
 @pytest.mark.parametrize("law", SMOOTH, ids=repr)
 def test_quadrature_agrees_with_the_closed_form_and_with_scipy(law, K):
     assert _quadrature(law, K) == pytest.approx(_alike(law, K), rel=1e-10)
-    if not isinstance(law, Pareto) and law != LogNormal(0.1, 2.0):  # scipy's general rule copes with light tails
+    if not isinstance(law, Pareto) and law != LogNormal(
+        0.1, 2.0
+    ):  # scipy's general rule copes with light tails
         points = law.isf(np.minimum(np.logspace(1.3, -12, 28) / K, 1.0))
         area, _ = integrate.quad(
             lambda x: -math.expm1(K * math.log1p(-law.sf(x))) if law.sf(x) < 1 else 1.0,

@@ -1,0 +1,131 @@
+"""What the plots show is what the timeline and the series hold."""
+
+import subprocess
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+
+from labkit.show import lanes, palette, predict, predicted_measured
+from labkit.timing import Timeline, bsp, draw
+from labkit.timing.laws import Uniform
+
+COLOURS = [palette.COMPUTE, palette.WAIT, palette.COMMUNICATE]
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def legend(ax):
+    return [
+        text.get_text() for one in (ax.get_legend(), *ax.figure.legends) if one for text in one.get_texts()
+    ]
+
+
+def test_the_lanes_cover_what_the_timeline_says_in_milliseconds():
+    timeline = bsp(draw(Uniform(0.1, 0.2), 3, 4, 0), 0.05)
+    ax = lanes(timeline, title="Three workers")
+    areas = dict.fromkeys(map(str.lower, COLOURS), 0.0)
+    for bars in ax.findobj(PolyCollection):
+        for path in bars.get_paths():
+            low, high = path.get_extents().min, path.get_extents().max
+            areas[to_hex(bars.get_facecolor()[0])] += high[0] - low[0]
+    np.testing.assert_allclose(list(areas.values()), 1e3 * timeline.totals().sum(axis=0), rtol=1e-9)
+    assert ax.get_xlabel() == "time (ms)" and ax.get_ylim() == (2.5, -0.5)
+    assert sorted(legend(ax)) == ["communicate", "compute", "wait"]
+
+
+def test_waiting_is_hatched_as_well_as_coloured():
+    hatches = {
+        to_hex(b.get_facecolor()[0]): b.get_hatch() for b in lanes(bsp([[1, 2], [2, 1]], 1)).collections
+    }
+    assert hatches[palette.WAIT.lower()] and len(set(hatches.values())) == 3
+
+
+@pytest.mark.parametrize(
+    "measured, words", [(True, "measured on lab-7, 3 May"), (False, "simulated: lab-7, 3 May")]
+)
+def test_the_title_says_where_the_times_come_from(measured, words):
+    timeline = Timeline.from_spans(1, [(0, 0, 0, 5.0, 6.0)], measured=measured, where="lab-7, 3 May")
+    ax = lanes(timeline, title="One step")
+    assert ax.get_title("left") == f"One step\n{words}"
+    assert ax.get_xlim() == (0, 1000)  # a clock that starts at 5 s is drawn from 0
+
+
+def test_lanes_on_axes_of_ones_own_and_for_an_empty_or_wide_run():
+    _, (a, b) = plt.subplots(2)
+    assert lanes(bsp([[1.0, 2.0]]), ax=a) is a and legend(a) == ["compute"]
+    assert lanes(Timeline.from_spans(2, [], measured=False, where=""), ax=b).get_title("left") == "simulated"
+    assert len(lanes(bsp(np.ones((100, 1)))).get_yticks()) <= 16
+
+
+def test_predicted_simulated_and_measured_differ_in_line_and_marker_and_not_in_colour_alone():
+    x = np.array([2, 4, 8])
+    launches = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 9.0], [1.5, 2.5, 4.0]])
+    series = {"predicted": x / 2, "simulated": x / 2 + 0.1, "measured": launches}
+    ax = predicted_measured(x, series, xlabel="workers K", ylabel="time (ms)", where="lab-7", title="Ring")
+    lines = {line.get_label(): line for line in ax.lines}
+    assert lines["predicted"].get_linestyle() == "-" and lines["predicted"].get_marker() == "None"
+    assert lines["simulated"].get_linestyle() == "None"
+    assert to_hex(lines["simulated"].get_markerfacecolor()) == palette.PAPER.lower()
+    (bars,) = ax.containers
+    np.testing.assert_array_equal(bars.lines[0].get_ydata(), np.median(launches, axis=0))
+    reach = [(segment[0, 1], segment[1, 1]) for segment in bars.lines[2][0].get_segments()]
+    np.testing.assert_allclose(reach, [(1, 2), (2, 4), (3, 9)])
+    assert to_hex(bars.lines[0].get_markerfacecolor()) == palette.MEASURED.lower()
+    assert set(legend(ax)) == {"predicted", "simulated", "measured on lab-7"}
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title("left")) == ("workers K", "time (ms)", "Ring")
+
+
+def test_two_algorithms_share_axes_under_labels_of_their_own():
+    ax = None
+    for label, marker in [("ring", "o"), ("naive", "s")]:
+        ax = predicted_measured(
+            [1, 2], {"predicted": [1, 2]}, ax, xlabel="x", ylabel="y", label=label, marker=marker
+        )
+    assert legend(ax) == ["ring, predicted", "naive, predicted"]
+    assert ax.lines[0].get_linestyle() != ax.lines[1].get_linestyle()
+
+
+@pytest.mark.parametrize(
+    "series, words",
+    [
+        ({"guessed": [1, 2]}, "series must be among predicted, simulated, measured, got 'guessed'"),
+        ({"predicted": [1, 2, 3]}, r"series\['predicted'\] must hold one value for each of 2 x"),
+        ({"simulated": [[1, 2]]}, r"series\['simulated'\] must hold"),
+    ],
+)
+def test_bad_series_are_refused(series, words):
+    with pytest.raises(ValueError, match=words):
+        predicted_measured([1, 2], series, xlabel="x", ylabel="y")
+
+
+def test_a_guess_is_marked_once_it_is_made():
+    _, ax = plt.subplots()
+    predict("How long?", "ms").mark(ax)
+    assert not ax.lines
+    bet = predict("How long?", "ms", guess=300)
+    bet.mark(ax)
+    bet.mark(ax, axis="x")
+    bet.mark(ax, x=8)
+    across, up, star = ax.lines
+    assert list(across.get_ydata()) == [300, 300] and list(up.get_xdata()) == [300, 300]
+    assert (star.get_xdata()[0], star.get_ydata()[0]) == (8, 300)
+    assert across.get_linestyle() == "--" and "your guess" in legend(ax)
+    with pytest.raises(ValueError, match="axis must be 'x' or 'y', got 'z'"):
+        bet.mark(ax, axis="z")
+
+
+def test_importing_the_room_brings_in_neither_matplotlib_nor_ipywidgets():
+    names = "('matplotlib', 'ipywidgets', 'IPython', 'scipy', 'torch')"
+    code = f"import sys, labkit.show; print([m for m in {names} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
