@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,22 +33,11 @@ def flat(x: Any) -> Any:
     return (x.detach() if x.requires_grad else x).view(-1)
 
 
-def chunks(x: Any, K: int) -> Sequence[Any]:
+def chunks(x: Any, K: int) -> list[Any]:
     """``K`` views that cut the vector ``x`` (n,) into parts of n // K or n // K + 1 elements; some empty if n < K."""
-    if isinstance(x, np.ndarray):
-        bounds = chunk_bounds(len(x), K)
-        return [x[i:j] for i, j in zip(bounds, bounds[1:], strict=False)]
-    return x.split(chunk_sizes(x.numel(), K))
+    return [x[i:j] for i, j in pairwise(chunk_bounds(len(x), K))]
 
 
-@lru_cache(maxsize=256)
 def chunk_bounds(n: int, K: int) -> list[int]:
     """Where the chunks of n elements begin and end: chunk i is i n // K to (i + 1) n // K."""
     return [i * n // K for i in range(K + 1)]
-
-
-@lru_cache(maxsize=256)
-def chunk_sizes(n: int, K: int) -> list[int]:
-    """How many elements each chunk has."""
-    bounds = chunk_bounds(n, K)
-    return [j - i for i, j in zip(bounds, bounds[1:], strict=False)]

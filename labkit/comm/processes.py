@@ -106,7 +106,7 @@ def choose(backend: str | None, device: str | None, K: int, gpus: int) -> tuple[
 def assemble(results: list[Any], records: list[dict], devices: tuple[str, ...], backend: str) -> Run:
     """One ``Run`` of what the workers recorded."""
     K = len(results)
-    where = f"measured: {machine.describe(devices)}, {backend}, {K} processes"
+    where = f"{machine.describe(devices)}, {backend}, {K} processes"
     spans = [(k, *span) for k, r in enumerate(records) for span in r["spans"]] + _message_spans(records)
     arrivals = arrival_points([r["arrivals"] for r in records])
     timeline = Timeline.from_spans(K, spans, arrivals=arrivals, measured=True, where=where)
@@ -117,7 +117,7 @@ def assemble(results: list[Any], records: list[dict], devices: tuple[str, ...], 
         np.array([r["messages_sent"] for r in records], dtype=np.int64),
         max(r["ended_s"] for r in records),
         "processes",
-        where,
+        f"measured: {where}",
     )
 
 

@@ -59,7 +59,7 @@ class Simulated:
         where = f"simulated: {self}"
         spans = [(c.rank, *span) for c in comms for span in c._spans]
         arrivals = arrival_points([c._arrivals for c in comms])
-        timeline = Timeline.from_spans(K, spans, arrivals=arrivals, measured=False, where=where)
+        timeline = Timeline.from_spans(K, spans, arrivals=arrivals, measured=False, where=str(self))
         return Run(
             results,
             timeline,

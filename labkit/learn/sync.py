@@ -46,7 +46,7 @@ def sync_sgd(
     """Run synchronous SGD as one worker sees it; returns every iterate, (T + 1, d), beginning with w0.
 
     w0: (d,), the same on every rank. eta: a number or a function of t. shards: a list of T steps of K
-    shards each, or a function (t, rank) -> example numbers together with T; a shard may be empty.
+    shards each, or a pure function (t, rank) -> example numbers together with T; a shard may be empty.
     weights: what travels,
 
     - "examples": the gradient sum and the number of examples, d + 1 numbers. Exact for any shards.
@@ -68,8 +68,9 @@ def sync_sgd(
         sizes = [np.size(pick(t, k)) for k in range(comm.K)] if counted else []
         if counted:
             _refuse_none(sum(sizes), t)
-        vector = comm.compute(partial(_quietly, message, problem, w, mine, sizes))
-        g = direction(allreduce(comm, vector), sizes, t)
+        with QUIETLY():  # descend says it when w overflows, on every rank at once
+            vector = comm.compute(partial(message, problem, w, mine, sizes))
+            g = direction(allreduce(comm, vector), sizes, t)
         w = descend(w, rate(eta, t), g, t)
         iterates.append(w)
     return np.array(iterates)
@@ -115,11 +116,6 @@ def _as_it_is(total: Array, sizes: Sizes, t: int) -> Array:
 def _refuse_none(M: float, t: int) -> None:
     if M == 0:
         raise ValueError(f"shards must hold an example at every step, got none at step {t}")
-
-
-def _quietly(message: Message, problem: Problem, w: Array, mine: Array, sizes: Sizes) -> Array:
-    with QUIETLY():
-        return message(problem, w, mine, sizes)
 
 
 #: What a worker sends, the step's direction made from the sum, and whether every rank must count all shards.

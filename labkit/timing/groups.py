@@ -132,6 +132,9 @@ class Trace(GroupLaw):
         times.setflags(write=False)
         object.__setattr__(self, "times", times)
 
+    def __str__(self) -> str:
+        return f"Trace of {self.times.shape[0]} workers, {self.times.shape[1]} steps"
+
     def worker(self, rank: int) -> Law:
         if integer("rank", rank) >= len(self.times):
             raise ValueError(f"rank must be below {len(self.times)}, the rows of the trace, got {rank}")

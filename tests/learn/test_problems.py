@@ -203,7 +203,7 @@ def test_an_mlp_lays_its_parameters_out_as_documented_and_learns():
     np.testing.assert_array_equal(problem.pack(layers), w)
     np.testing.assert_array_equal(layers.W1.ravel(), w[: 16 * 64])
     assert problem.accuracy(w) < 0.4
-    for idx in minibatches(problem.N, 64, rng, epochs=4):
+    for idx in minibatches(problem.N, 32, rng, epochs=6):
         w = w - 0.5 * problem.grad(w, idx)
     assert problem.accuracy(w) > 0.9
     held_out = MLP(split.X_test, split.y_test, hidden=16, classes=10)

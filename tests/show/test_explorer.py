@@ -1,4 +1,4 @@
-"""An explorer redraws in place, says what its function refuses, and is a plain figure where nothing can slide."""
+"""An explorer redraws in place, says what its function refuses, and is a still figure without a kernel."""
 
 import base64
 import sys

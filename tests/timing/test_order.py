@@ -52,8 +52,8 @@ def test_textbook_formulas():
     assert expected_max(Uniform(1, 3), 3) == pytest.approx(2.5)
     harmonic = math.fsum(1 / j for j in range(1, 1001))
     assert expected_max(ShiftedExponential(2.0, 0.5), 1000) == pytest.approx(2 + 0.5 * harmonic, rel=1e-13)
-    # normal: E max of 2 is sigma / sqrt(pi), of 3 it is 3 sigma / (2 sqrt(pi)) (David & Nagaraja, section 3.2);
-    # at mu = 10 sigma the truncation at 0 is below rounding
+    # normal: E max of 2 is sigma / sqrt(pi), of 3 it is 1.5 sigma / sqrt(pi) (David & Nagaraja, section 3.2); at
+    # mu = 10 sigma the truncation at 0 is below rounding
     assert expected_max(TruncatedNormal(10, 1), 2) == pytest.approx(10 + 1 / math.sqrt(math.pi), rel=1e-12)
     assert expected_max(TruncatedNormal(10, 1), 3) == pytest.approx(10 + 1.5 / math.sqrt(math.pi), rel=1e-12)
     # one straggler among constants sets the pace: 7 workers at 90 ms, one at 300 ms
@@ -98,7 +98,8 @@ def test_a_straggler_no_slower_than_the_rest_changes_nothing(law):
 
 @pytest.mark.parametrize("slowdown", [1.5, 10.0])
 def test_uniform_with_one_straggler_is_a_polynomial(slowdown):
-    K = 5  # E max = hi - integral of F(x)^(K-1) G(x), over [0, 1] with F = x, G = x / slowdown; beyond it F = 1
+    # E max = hi - integral of F(x)^(K-1) G(x): over [0, 1] F = x and G = x / slowdown; beyond it F = 1
+    K = 5
     exact = slowdown - (1 / slowdown) / (K + 1) - (slowdown**2 - 1) / (2 * slowdown)
     assert expected_max(OneStraggler(Uniform(0, 1), slowdown), K) == pytest.approx(exact, rel=1e-12)
 

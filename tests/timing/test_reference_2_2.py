@@ -27,7 +27,7 @@ def test_supersteps_and_total_to_the_printed_digit(X):
 
 
 def test_idle_against_perfect_balance_is_what_the_run_takes_beyond_the_mean_of_the_bases(X):
-    # Were the work shared out evenly, each step would take the mean base (25.25 ms) and the same communication.
+    # Were the work shared out evenly, a step would take the mean base (25.25 ms) and the same communication.
     balanced = T * (np.mean(BASES_MS) + COMM_MS)
     assert f"{1e3 * bsp(X, COMM_MS / 1e3).finish_s - balanced:.2f}" == "34.93"
 

@@ -1,4 +1,4 @@
-"""The straggler report: its sums, its test's false-alarm rate, and what it says when there is nothing to say."""
+"""The straggler report: its sums, its test's false-alarm rate, and what it says with nothing to judge."""
 
 import math
 
@@ -89,7 +89,8 @@ def test_too_few_points_are_called_too_few_and_one_more_suffices():
 def test_ties_accuse_nobody_and_rounding_makes_no_late_worker():
     report = straggler_report(bsp(draw(Constant(0.1), 8, 200, 0), 0.003))
     assert not report.times_last.any() and report.verdict.startswith("Nobody is late")
-    rounded = np.cumsum(np.full((2, 50), 0.1), axis=1) + [[0.0], [1e-15]]
+    one = np.cumsum(np.full(50, 0.1))
+    rounded = np.stack([one, one + 1e-15])
     assert not straggler_report(arrivals(rounded)).times_last.any()
 
 
