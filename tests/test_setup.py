@@ -73,17 +73,15 @@ def test_environment_yml_has_a_python_that_pyproject_allows() -> None:
 
 
 def test_import_labkit_is_quick() -> None:
-    """The best of five fresh interpreters, less what an interpreter takes to start."""
-
-    def best(code: str) -> float:
-        times = []
-        for _ in range(5):
-            began = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-            times.append(time.perf_counter() - began)
-        return min(times)
-
-    assert best("import labkit") - best("pass") < IMPORT_S
+    """The best of five fresh interpreters; a busy machine, which only adds, gets fifteen more."""
+    best = float("inf")
+    for attempt in range(20):
+        if attempt >= 5 and best < IMPORT_S:
+            break
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import labkit"], cwd=ROOT, check=True)
+        best = min(best, time.perf_counter() - began)
+    assert best < IMPORT_S
 
 
 def test_import_labkit_brings_nothing_heavy() -> None:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from labkit.timing.laws import Law
 
 #: What may travel, by name; a dtype's place in this list is its code on the wire.
-DTYPES = (
-    "none float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128 uint16 uint32 uint64"
-).split()
+DTYPES = [
+    "none", "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
+    "complex64", "complex128", "uint16", "uint32", "uint64",
+]  # fmt: skip
 _code_of: dict[Any, tuple[int, int]] = {}
 
 
@@ -113,7 +114,7 @@ class Comm(ABC):
         self.bytes_sent = 0
         self.messages_sent = 0
         self.step = 0
-        self._spans: list[tuple[int, int, int, float, float]] = []
+        self._spans: list[tuple[int, int, float, float]] = []
         self._arrivals: list[tuple[str, float]] = []
         self._inside: str | None = None
         self._times: Iterator[float] | None = None
@@ -165,6 +166,7 @@ class Comm(ABC):
         """
         return _NOTHING if self._inside is not None else _Meeting(self, name, x)
 
+    @abstractmethod
     def _part(self) -> None:
         """Announce that this rank is through the synchronisation point."""
 

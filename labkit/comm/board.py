@@ -4,8 +4,9 @@ It carries no data of the algorithm. It lets the launcher say *who* is to blame 
 two ends of a message see before any harm that they disagree on its size. A few integers per operation; a worker writes
 only its own rows, and the counters only grow, so no lock is needed: a reader that sees an old value sees an old truth.
 
-Rows of int64: state (op, peer, sequence number, synchronisation points, inside, run), one counter per ordered pair and direction
-of messages posted, the sizes of the last ``WINDOW`` of them, and the texts of the last ``POINTS`` synchronisation points.
+Rows of int64: state (op, peer, sequence number, synchronisation points, inside, start stamp), one counter per
+ordered pair and direction of messages posted, the sizes of the last ``WINDOW`` of them, and the texts of the last
+``POINTS`` synchronisation points.
 """
 
 from __future__ import annotations
@@ -126,7 +127,9 @@ class Board:
         """The ranks and one sentence, if two ends of a message or a synchronisation point disagree."""
         reached = max(self._q[k * _STATE + POINT] for k in range(self.K))
         for point in range(max(1, reached - POINTS + 1), reached + 1):
-            brought = {k: self._text(k, point) for k in range(self.K) if self._q[self._slot(k, point)] == point}
+            brought = {
+                k: self._text(k, point) for k in range(self.K) if self._q[self._slot(k, point)] == point
+            }
             if len(set(brought.values())) > 1:
                 return odd_ones(point, brought)
         for i in range(self.K):

@@ -17,7 +17,12 @@ class World(Protocol):
 
 
 def launch(
-    f: Callable[..., Any], K: int, *args: Any, world: str | World = "simulated", timeout_s: float = 60.0, **kwargs: Any
+    f: Callable[..., Any],
+    K: int,
+    *args: Any,
+    world: str | World = "simulated",
+    timeout_s: float = 60.0,
+    **kwargs: Any,
 ) -> Run:
     """Run ``f(comm, *args, **kwargs)`` as K workers and wait for all of them.
 

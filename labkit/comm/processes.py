@@ -150,5 +150,7 @@ def _torch() -> Any:
             "world='processes' needs torch, which is not installed (pip install torch); world='simulated' does not"
         ) from None
     if not dist.is_available() or not dist.is_gloo_available():
-        raise LaunchError("this build of torch has no torch.distributed with gloo; world='simulated' works without")
+        raise LaunchError(
+            "this build of torch has no torch.distributed with gloo; world='simulated' works without"
+        )
     return torch

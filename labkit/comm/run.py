@@ -51,6 +51,7 @@ class Run:
 def arrival_points(arrivals: list[list[tuple[str, float]]]) -> list[tuple[str, np.ndarray]]:
     """Per synchronisation point its name and the (K,) arrival times, from each rank's own (name, time) list."""
     points = []
-    for i, (name, _) in enumerate(max(arrivals, key=len)):
+    longest = max(arrivals, key=lambda own: len(own))
+    for i, (name, _) in enumerate(longest):
         points.append((name, np.array([own[i][1] if i < len(own) else np.nan for own in arrivals])))
     return points

@@ -32,7 +32,9 @@ def run_here(world: Processes, f: Callable[..., Any], K: int, args: tuple, kwarg
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if size != K:
-        raise LaunchError(f"K is {K}, but the launcher that started this process made a group of {size} ranks")
+        raise LaunchError(
+            f"K is {K}, but the launcher that started this process made a group of {size} ranks"
+        )
     local, local_size = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
     backend, devices = choose(world.backend, world.device, local_size, torch.cuda.device_count())
     device = devices[local]

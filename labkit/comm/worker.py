@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,10 +202,8 @@ def _end_with_launcher(alive: Any) -> None:
     """See to it that this process does not outlive its launcher, however that one ends."""
 
     def watch() -> None:
-        try:
+        with suppress(EOFError, OSError):
             alive.recv_bytes()
-        except (EOFError, OSError):
-            pass
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="labkit watch").start()

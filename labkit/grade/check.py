@@ -7,6 +7,7 @@ import html
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,19 @@ class Verdict:
     message: str = ""
 
     def __str__(self) -> str:
-        line = f"{_SIGNS[self.status]} {self.id} {self.title}: {self.status}, {self.points} of {self.of} points"
+        line = (
+            f"{_SIGNS[self.status]} {self.id} {self.title}: {self.status}, {self.points} of {self.of} points"
+        )
         return f"{line}\n  {self.message}" if self.message else line
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        message = f"<pre style='margin:.3em 0 0;white-space:pre-wrap'>{html.escape(self.message)}</pre>" if self.message else ""
+        message = (
+            f"<pre style='margin:.3em 0 0;white-space:pre-wrap'>{html.escape(self.message)}</pre>"
+            if self.message
+            else ""
+        )
         return (
             f"<div class='labkit-verdict' style='border-left:4px solid {_COLOURS[self.status]};padding:.3em .8em'>"
             f"{_SIGNS[self.status]} <b>{html.escape(self.id)}</b> {html.escape(self.title)}: "
@@ -76,7 +83,9 @@ def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:
             status, message = "wrong", f"{_short(error)}{_with(case)}"
     except Exception as error:
         status, message = "wrong", f"it raised {_short(error)}{_with(case)}"
-    return Verdict(exercise.id, exercise.title, status, exercise.points * (status == "right"), exercise.points, message)
+    return Verdict(
+        exercise.id, exercise.title, status, exercise.points * (status == "right"), exercise.points, message
+    )
 
 
 def summary(*verdicts: Verdict) -> Summary:
@@ -108,12 +117,12 @@ def _ask(exercise: Exercise, answer: Any, case: Case) -> Any:
     if answer is None or answer is Ellipsis:
         return None
     if not callable(answer):
-        raise Wrong(f"pass the function itself, check({exercise.id!r}, {exercise.function}), not what it returns")
+        raise Wrong(
+            f"pass the function itself, check({exercise.id!r}, {exercise.function}), not what it returns"
+        )
     before = copy.deepcopy(case.args)
-    if case.K:
-        given = launch(_as_rank, case.K, answer, case.args, world=case.world, timeout_s=20)
-    else:
-        given = answer(*case.args)
+    run = partial(launch, _as_rank, case.K, answer, case.args, world=case.world, timeout_s=20)
+    given = run() if case.K else answer(*case.args)
     if not _equal(before, case.args):
         raise Wrong("your function changed one of its arguments; work on a copy")
     return given

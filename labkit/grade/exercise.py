@@ -62,7 +62,9 @@ def exercise_set(name: str) -> dict[str, Exercise]:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("labkit.grade.sets."):
             raise
-        raise ValueError(f"there is no exercise set {name!r}; sets are named like their section, as in '10.3'") from None
+        raise ValueError(
+            f"there is no exercise set {name!r}; sets are named like their section, as in '10.3'"
+        ) from None
     return {e.id: e for e in module.EXERCISES}
 
 
@@ -98,7 +100,9 @@ def close(answer: Any, expected: float, what: str = "the answer", rtol: float = 
         raise Wrong(f"{what} is too {'large' if value > expected else 'small'}: {value:.6g}")
 
 
-def same_array(answer: Any, expected: np.ndarray, what: str = "the answer", rtol: float = 1e-9, atol: float = 0.0) -> None:
+def same_array(
+    answer: Any, expected: np.ndarray, what: str = "the answer", rtol: float = 1e-9, atol: float = 0.0
+) -> None:
     """Wrong unless ``answer`` has ``expected``'s shape and values; names the first element that is off."""
     if answer is None:
         raise Wrong(f"{what} is None: is the return missing?")
@@ -114,7 +118,9 @@ def same_array(answer: Any, expected: np.ndarray, what: str = "the answer", rtol
     if off.any():
         first = tuple(int(i) for i in np.argwhere(off)[0])
         where = f"element {first[0] if len(first) == 1 else first}" if first else "the value"
-        raise Wrong(f"{what} is wrong in {int(off.sum())} of {off.size} places; first at {where}: {array[first]:.6g}")
+        raise Wrong(
+            f"{what} is wrong in {int(off.sum())} of {off.size} places; first at {where}: {array[first]:.6g}"
+        )
 
 
 def seal(id: str, item: str, answer: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from labkit.show.palette import COMMUNICATE, COMPUTE, INK, WAIT, WIDTH_IN, style
 from labkit.timing.timeline import Kind, Timeline
 
+_LINE = 60  # letters of a title that fit above the figure
 _LOOK: dict[Kind, dict[str, Any]] = {
     Kind.COMPUTE: {"facecolor": COMPUTE, "label": "compute"},
     Kind.WAIT: {"facecolor": WAIT, "hatch": "////", "label": "wait"},
@@ -49,7 +51,7 @@ def lanes(timeline: Timeline, ax: Any = None, title: str = "") -> Any:
         ax.set_xlim(0, 1e3 * timeline.elapsed_s or 1.0)
         ax.set_xlabel("time (ms)")
         ax.set_ylabel("worker (rank)")
-        said = source(timeline.measured, timeline.where)
+        said = fill(source(timeline.measured, timeline.where), _LINE)
         ax.set_title(f"{title}\n{said}" if title else said, loc="left")
         if len(timeline.kind):
             ax.figure.legend(loc="outside lower center", ncols=3) if _outside(ax) else ax.legend(ncols=3)

@@ -1,10 +1,10 @@
 """One palette and one style for every figure.
 
-The colours are Okabe & Ito's (*Color Universal Design*, 2008); those that stand together were chosen to stay
+The colours are Okabe & Ito's (*Color Universal Design*, 2008); those that stand together are chosen to stay
 apart for readers with any of the common colour-vision deficiencies (a test computes how far). Hatching, dashes
-and marker fill say the same a second time. Figures have a white ground and dark ink of their own, so a dark
-page cannot swallow their labels, and are drawn 6.4 inches wide in letters of at least 11 points, so that they can be
-read on a phone 390 pixels wide.
+and marker fill say the same a second time. Figures have a white ground and dark ink of their own, so that a
+dark page cannot swallow their labels, and are drawn 6.4 inches wide in letters of at least 11 points, so that
+they can be read on a phone 390 pixels wide.
 """
 
 from __future__ import annotations

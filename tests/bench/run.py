@@ -67,19 +67,38 @@ def best_of(times: int, f) -> float:
 def launching(rows: list) -> None:
     nothing = lambda comm: comm.rank  # noqa: E731
     launch(nothing, 4, world="processes")
-    rows.append(("launch of K = 4 after the first", best_of(5, lambda: launch(nothing, 4, world="processes")), 0.2, 1.0))
+    rows.append(
+        (
+            "launch of K = 4 after the first",
+            best_of(5, lambda: launch(nothing, 4, world="processes")),
+            0.2,
+            1.0,
+        )
+    )
     with Processes().ready(4) as pool:
         world = Processes(pool=pool)
         launch(nothing, 4, world=world)
-        rows.append(("dispatch to a warm pool of K = 4", best_of(20, lambda: launch(nothing, 4, world=world)), 0.010, 1.0))
+        rows.append(
+            (
+                "dispatch to a warm pool of K = 4",
+                best_of(20, lambda: launch(nothing, 4, world=world)),
+                0.010,
+                1.0,
+            )
+        )
     code = "import time; t = time.perf_counter(); import labkit; print(time.perf_counter() - t)"
-    spent = min(float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) for _ in range(5))
+    spent = min(
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+        for _ in range(5)
+    )
     rows.append(("import labkit", spent, 0.3, 1.0))
 
 
 def simulation(rows: list) -> None:
     ring = lambda comm: textbook_ring_allreduce(comm, np.ones(6400))  # noqa: E731
-    rows.append(("simulated world, ring on K = 64", best_of(3, lambda: launch(ring, 64, world=Simulated())), 2.0, 1.0))
+    rows.append(
+        ("simulated world, ring on K = 64", best_of(3, lambda: launch(ring, 64, world=Simulated())), 2.0, 1.0)
+    )
 
 
 def main() -> None:

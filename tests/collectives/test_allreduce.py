@@ -18,7 +18,12 @@ from labkit.collectives import (
     tree_allreduce_inplace,
 )
 from labkit.cost import (
-    naive_bytes, naive_time, ring_bytes, ring_time, tree_bytes, tree_time,
+    naive_bytes,
+    naive_time,
+    ring_bytes,
+    ring_time,
+    tree_bytes,
+    tree_time,
 )  # fmt: skip
 
 ALL = {
@@ -45,7 +50,12 @@ def test_every_rank_ends_with_the_same_bits_of_the_sum(name, K, n, dtype):
     exact = np.sum([share(k, n, dtype).astype(np.float64) for k in range(K)], axis=0)
     for r in results:
         assert r.dtype == dtype and r.tobytes() == results[0].tobytes()
-    assert np.allclose(results[0], exact, rtol=1e-5 if dtype == np.float32 else 1e-13, atol=1e-5 if dtype == np.float32 else 1e-13)
+    assert np.allclose(
+        results[0],
+        exact,
+        rtol=1e-5 if dtype == np.float32 else 1e-13,
+        atol=1e-5 if dtype == np.float32 else 1e-13,
+    )
 
 
 @given(K=st.integers(1, 8), n=st.integers(0, 40))
@@ -109,7 +119,7 @@ def test_memory_that_cannot_be_reduced_in_place_is_refused():
     frozen = np.ones(4)
     frozen.setflags(write=False)
     for x in (np.ones((4, 4)).T[::2], frozen):
-        with pytest.raises(RuntimeError, match="must be (contiguous|writeable)"):
+        with pytest.raises(RuntimeError, match="must be contiguous"):
             launch(f, 2, x)
 
 

@@ -49,7 +49,9 @@ def leaves_no_process_and_no_thread():
     assert threading.active_count() <= threads
 
 
-def within(seconds: float, error: type[Exception], f, K: int, *args, world="processes", timeout_s=20.0, **kwargs):
+def within(
+    seconds: float, error: type[Exception], f, K: int, *args, world="processes", timeout_s=20.0, **kwargs
+):
     """The error that ``launch`` raises, which must come within ``seconds``."""
     begun = time.monotonic()
     with pytest.raises(error) as caught:
@@ -151,7 +153,10 @@ def test_the_rank_that_skips_a_barrier_is_to_blame(world):
 
     error = within(5, Deadlock, f, 4, world=world)
     assert error.ranks == (2,)
-    assert "rank 2 returned without joining synchronisation point 2 (barrier), in which ranks 0, 1 and 3 wait" in str(error)
+    assert (
+        "rank 2 returned without joining synchronisation point 2 (barrier), in which ranks 0, 1 and 3 wait"
+        in str(error)
+    )
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -163,7 +168,9 @@ def test_the_rank_that_skips_an_all_reduce_is_to_blame(world):
 
     error = within(5, Deadlock, f, 4, world=world)
     assert error.ranks == (1,)
-    assert "rank 1 returned without joining synchronisation point 3 (ring all-reduce of 8 float64)" in str(error)
+    assert "rank 1 returned without joining synchronisation point 3 (ring all-reduce of 8 float64)" in str(
+        error
+    )
 
 
 def test_the_rank_that_skips_torchs_own_all_reduce_is_told_apart_from_those_that_wait():
@@ -214,7 +221,9 @@ def test_the_rank_with_another_shape_or_dtype_is_to_blame(world, odd):
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("n,dtype", [(101, np.float64), (99, np.float64), (100, np.float32), (200, np.float32)])
+@pytest.mark.parametrize(
+    "n,dtype", [(101, np.float64), (99, np.float64), (100, np.float32), (200, np.float32)]
+)
 def test_two_ends_of_a_message_that_disagree_are_both_named(world, n, dtype):
     def f(comm):
         if comm.rank == 0:
@@ -325,7 +334,12 @@ def script(body: str) -> str:
 def start(body: str, **kwargs) -> subprocess.Popen:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
-        [sys.executable, "-c", script(body)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, **kwargs
+        [sys.executable, "-c", script(body)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=env,
+        **kwargs,
     )
 
 
@@ -349,7 +363,9 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path):
     path = tmp_path / "plain.py"
     path.write_text(script("print('once'); print(launch(lambda c: c.rank, 2, world='processes').results)"))
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    out = subprocess.run([sys.executable, path], capture_output=True, text=True, env=env, timeout=60, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, env=env, timeout=60, check=True
+    ).stdout
     assert out.splitlines() == ["once", "[0, 1]"]
 
 
@@ -371,7 +387,9 @@ def read_until_at_work(p: subprocess.Popen) -> list[psutil.Process]:
     return workers_of(p.pid)
 
 
-@pytest.mark.parametrize("how,shows", [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGKILL, ""), (signal.SIGTERM, "")])
+@pytest.mark.parametrize(
+    "how,shows", [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGKILL, ""), (signal.SIGTERM, "")]
+)
 def test_an_interrupted_or_killed_launcher_leaves_nothing(how, shows):
     p = start(LONG)
     workers = read_until_at_work(p)
@@ -424,6 +442,8 @@ def test_without_torch_the_simulation_works_and_processes_say_what_is_missing(tm
         """
     )
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60, check=True
+    ).stdout
     assert out.splitlines()[0] == "[0, 1]"
     assert "world='processes' needs torch, which is not installed" in out

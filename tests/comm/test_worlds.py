@@ -72,7 +72,11 @@ def test_torch_tensors_and_odd_memory_layouts_travel(world):
             else:
                 got = comm.recv(buffer, 0)
                 assert got is buffer
-                out.append(np.array_equal(np.asarray(got), np.asarray(data.detach() if hasattr(data, "detach") else data)))
+                out.append(
+                    np.array_equal(
+                        np.asarray(got), np.asarray(data.detach() if hasattr(data, "detach") else data)
+                    )
+                )
         return out
 
     assert launch(f, 2, world=world).results[1] == [True] * 11
@@ -157,7 +161,9 @@ def test_a_port_serves_one_message_after_another_and_two_directions_at_once():
             comm.send(np.ones(1000), 0)
         return comm.now()
 
-    assert launch(gather, 5, world=Simulated(link)).results == pytest.approx([4 * d, d, 2 * d, 3 * d, 4 * d], rel=1e-12)
+    assert launch(gather, 5, world=Simulated(link)).results == pytest.approx(
+        [4 * d, d, 2 * d, 3 * d, 4 * d], rel=1e-12
+    )
 
     def exchange(comm):
         comm.sendrecv(np.ones(1000), 1 - comm.rank, np.empty(1000), 1 - comm.rank)
@@ -196,7 +202,9 @@ def test_each_pair_may_have_a_link_of_its_own():
             comm.recv(np.empty(1000), 0)
         return comm.now()
 
-    assert launch(f, 3, world=Simulated(network)).results == pytest.approx([0.00808, 0.00008, 0.00808], rel=1e-12)
+    assert launch(f, 3, world=Simulated(network)).results == pytest.approx(
+        [0.00808, 0.00008, 0.00808], rel=1e-12
+    )
 
 
 @pytest.mark.processes
@@ -267,7 +275,14 @@ def test_under_torchrun_the_same_launch_uses_the_group_it_finds(tmp_path):
         "print('got', run.results, run.bytes_sent.tolist(), flush=True)\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        str(script),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
     assert done.stdout.count("got [3.0, 3.0] [32, 32]") == 2, done.stdout + done.stderr
 

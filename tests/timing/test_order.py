@@ -52,8 +52,8 @@ def test_textbook_formulas():
     assert expected_max(Uniform(1, 3), 3) == pytest.approx(2.5)
     harmonic = math.fsum(1 / j for j in range(1, 1001))
     assert expected_max(ShiftedExponential(2.0, 0.5), 1000) == pytest.approx(2 + 0.5 * harmonic, rel=1e-13)
-    # normal: E max of 2 is sigma / sqrt(pi), of 3 it is 1.5 sigma / sqrt(pi) (David & Nagaraja, section 3.2); at
-    # mu = 10 sigma the truncation at 0 is below rounding
+    # normal: E max of 2 is sigma / sqrt(pi), of 3 it is 1.5 sigma / sqrt(pi) (David & Nagaraja, section 3.2);
+    # at mu = 10 sigma the truncation at 0 is below rounding
     assert expected_max(TruncatedNormal(10, 1), 2) == pytest.approx(10 + 1 / math.sqrt(math.pi), rel=1e-12)
     assert expected_max(TruncatedNormal(10, 1), 3) == pytest.approx(10 + 1.5 / math.sqrt(math.pi), rel=1e-12)
     # one straggler among constants sets the pace: 7 workers at 90 ms, one at 300 ms
