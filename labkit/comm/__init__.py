@@ -1,6 +1,7 @@
 """Who talks: ``Comm``, the worlds that workers live in, and ``launch``."""
 
 from labkit.comm.base import Comm, Request
+from labkit.comm.emulated import Emulated
 from labkit.comm.errors import Deadlock, LaunchError, Mismatch, RankDied, RankError, RankTimeout
 from labkit.comm.launch import World, launch
 from labkit.comm.processes import Processes
@@ -8,6 +9,6 @@ from labkit.comm.run import Run
 from labkit.comm.simulated import Simulated
 
 __all__ = [
-    "Comm", "Deadlock", "LaunchError", "Mismatch", "Processes", "RankDied", "RankError", "RankTimeout", "Request",
-    "Run", "Simulated", "World", "launch",
+    "Comm", "Deadlock", "Emulated", "LaunchError", "Mismatch", "Processes", "RankDied", "RankError", "RankTimeout",
+    "Request", "Run", "Simulated", "World", "launch",
 ]  # fmt: skip

@@ -102,14 +102,16 @@ class Comm(ABC):
     """One worker's end of the group.
 
     rank, K: this worker's number and the number of workers.
+    hosts: (K,) the host each rank lives on, numbered from 0; all 0 where there is only one.
     device: where its torch tensors should live (``"cpu"``, ``"cuda:0"``).
     bytes_sent, messages_sent: payload that this worker has sent so far.
     step: the number of the current step (see ``steps``).
     """
 
-    def __init__(self, rank: int, K: int, device: str = "cpu") -> None:
+    def __init__(self, rank: int, K: int, device: str = "cpu", hosts: tuple[int, ...] | None = None) -> None:
         self.rank = rank
         self.K = K
+        self.hosts = (0,) * K if hosts is None else hosts
         self.device = device
         self.bytes_sent = 0
         self.messages_sent = 0

@@ -10,7 +10,7 @@ from labkit.comm.run import Run
 
 
 class World(Protocol):
-    """Where workers live: ``Simulated``, ``Processes``."""
+    """Where workers live: ``Simulated``, ``Processes``, ``Emulated``."""
 
     def run(self, f: Callable[..., Any], K: int, args: tuple, kwargs: dict, timeout_s: float) -> Run:
         """Run ``f`` as K workers."""
@@ -55,6 +55,10 @@ def _world(world: str | World) -> World:
             from labkit.comm.processes import Processes
 
             return Processes()
+        if world == "emulated":
+            raise ValueError(
+                "world 'emulated' needs a link speed: world=Emulated(rate=1.25e8) is 1 Gbit/s per port"
+            )
     elif hasattr(world, "run"):
         return world
     raise ValueError(f"world must be 'simulated', 'processes' or a world object, got {world!r}")

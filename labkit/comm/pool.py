@@ -15,16 +15,20 @@ import time
 import weakref
 from collections.abc import Callable
 from multiprocessing.connection import wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from labkit.comm import netns
 from labkit.comm.board import Board, words
 from labkit.comm.diagnose import standstill
 from labkit.comm.errors import LaunchError
 from labkit.comm.forking import context, no_main_module, starting
 from labkit.comm.postmortem import Coroner
 from labkit.comm.worker import Place, main
+
+if TYPE_CHECKING:
+    from labkit.comm.emulated import Network
 
 START_S = 120.0  # to start workers, the import of torch on a cold disk included
 _open: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -34,12 +38,22 @@ class Pool:
     """K worker processes, joined in a torch.distributed group.
 
     backend, devices: as ``Processes`` chose them, one device per rank; threads: torch's, per worker.
+    hosts: the host of each rank; network: the emulated network that joins them, ended with the pool; None: this host's own.
     Raises LaunchError if the workers can't be started. Use as a context manager, or ``close()``.
     """
 
-    def __init__(self, K: int, backend: str, devices: list[str], threads: int) -> None:
+    def __init__(
+        self,
+        K: int,
+        backend: str,
+        devices: list[str],
+        threads: int,
+        hosts: tuple[int, ...] | None = None,
+        network: Network | None = None,
+    ) -> None:
         import torch.distributed as dist
 
+        hosts = (0,) * K if hosts is None else hosts
         self.K, self.closed = K, False
         self.backend, self.devices = backend, tuple(devices)
         self._workers: list[Any] = []
@@ -49,19 +63,31 @@ class Pool:
         self._raw = mp.RawArray("q", words(K))
         self._board = Board(self._raw, K)
         self._coroner = Coroner(K, self._board, self._workers, self._dumps)
-        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._network = network
+        self._store = (
+            None if network else dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        )
+        # An emulated host can't reach this process: rank 0 keeps the store, in a network where every port is free.
+        store = (
+            ("127.0.0.1", self._store.port) if self._store else (netns.address(hosts[0]), netns.STORE_PORT)
+        )
         alive, self._alive = mp.Pipe(duplex=False)
         env = {
             k: v for k, v in os.environ.items() if k.startswith(("CUDA", "NCCL", "GLOO", "TORCH", "PYTORCH"))
         }
-        env.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+        device = "eth0" if network else "lo0" if sys.platform == "darwin" else "lo"
+        env["GLOO_SOCKET_IFNAME"] = device
         _open.add(self)
         try:
             with starting, no_main_module():
                 for k in range(K):
                     here, there = mp.Pipe()
                     dump, dumped = mp.Pipe(duplex=False)
-                    place = Place(k, K, self._store.port, backend, devices[k], threads, START_S, env)
+                    pid, user = (network.pids[hosts[k]], network.user) if network else (0, False)
+                    serves = network is not None and k == 0
+                    place = Place(
+                        k, K, store, serves, hosts, pid, user, backend, devices[k], threads, START_S, env
+                    )
                     p = mp.Process(
                         target=main, args=(place, there, alive, dumped, self._raw), name=f"labkit rank {k}"
                     )
@@ -168,6 +194,8 @@ class Pool:
         for conn in [*self._conns, *self._dumps, self._alive]:
             conn.close()
         self._store = None
+        if self._network is not None:
+            self._network.close()
 
     def __enter__(self) -> Pool:
         return self

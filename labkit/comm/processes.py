@@ -19,6 +19,7 @@ from labkit.timing.laws import Law
 from labkit.timing.timeline import Kind, Timeline
 
 if TYPE_CHECKING:
+    from labkit.comm.emulated import Emulated
     from labkit.comm.pool import Pool
 
 MAX_PER_CORE = 32
@@ -45,21 +46,12 @@ class Processes:
     def ready(self, K: int) -> Pool:
         """K workers that stand ready for many short launches: ``with world.ready(4) as pool: ...``, then
         ``launch(f, 4, world=Processes(pool=pool))``."""
+        torch = room_for(K)
         from labkit.comm.pool import Pool
 
-        torch = _torch()
-        if isinstance(K, bool) or not isinstance(K, (int, np.integer)) or K < 1:
-            raise ValueError(f"K must be at least 1 worker, got {K!r}")
-        most = MAX_PER_CORE * machine.cores()
-        if most < K:
-            raise LaunchError(
-                f"K = {K} processes are more than this machine's {machine.cores()} cores can host "
-                f"(at most {most}); world='simulated' takes any K"
-            )
         gpus = torch.cuda.device_count()
         backend, devices = choose(self.backend, self.device, K, gpus)
-        threads = self.threads or max(1, machine.cores() // K)
-        return Pool(K, backend, devices, threads)
+        return Pool(K, backend, devices, worker_threads(self.threads, K))
 
     def run(self, f: Callable[..., Any], K: int, args: tuple, kwargs: dict, timeout_s: float) -> Run:
         """Run ``f`` on K worker processes; see ``launch``."""
@@ -68,17 +60,49 @@ class Processes:
             from labkit.comm.torchrun import run_here
 
             return run_here(self, f, K, args, kwargs)
-        if self.pool is None:
-            with self.ready(K) as pool:
-                return self._on(pool, f, args, kwargs, timeout_s)
-        if K != self.pool.K:
-            raise ValueError(f"K must be {self.pool.K}, the number of workers in the pool, got {K}")
-        return self._on(self.pool, f, args, kwargs, timeout_s)
+        if self.pool is not None:
+            return run_on(self.pool, f, K, args, kwargs, self, timeout_s)
+        with self.ready(K) as pool:
+            return run_on(pool, f, K, args, kwargs, self, timeout_s)
 
-    def _on(self, pool: Pool, f: Callable[..., Any], args: tuple, kwargs: dict, timeout_s: float) -> Run:
-        outcomes = pool.run(f, args, kwargs, self.law, self.seed, timeout_s)
-        results = [pickle.loads(raw) for raw, _ in outcomes]
-        return assemble(results, [record for _, record in outcomes], pool.devices, pool.backend)
+
+def room_for(K: int) -> Any:
+    """torch, if it is there and this machine can host K processes; LaunchError otherwise, ValueError if K < 1."""
+    torch = _torch()
+    if isinstance(K, bool) or not isinstance(K, (int, np.integer)) or K < 1:
+        raise ValueError(f"K must be at least 1 worker, got {K!r}")
+    most = MAX_PER_CORE * machine.cores()
+    if most < K:
+        raise LaunchError(
+            f"K = {K} processes are more than this machine's {machine.cores()} cores can host "
+            f"(at most {most}); world='simulated' takes any K"
+        )
+    return torch
+
+
+def worker_threads(asked: int | None, K: int) -> int:
+    """torch's threads per worker: as asked, or the cores divided by K."""
+    return asked or max(1, machine.cores() // K)
+
+
+def run_on(
+    pool: Pool,
+    f: Callable[..., Any],
+    K: int,
+    args: tuple,
+    kwargs: dict,
+    world: Processes | Emulated,
+    timeout_s: float,
+) -> Run:
+    """Run ``f`` on the workers of a pool, with the world's law of compute times."""
+    if K != pool.K:
+        raise ValueError(f"K must be {pool.K}, the number of workers in the pool, got {K}")
+    outcomes = pool.run(f, args, kwargs, world.law, world.seed, timeout_s)
+    results = [pickle.loads(raw) for raw, _ in outcomes]
+    records = [record for _, record in outcomes]
+    if isinstance(world, Processes):
+        return assemble(results, records, pool.devices, pool.backend)
+    return assemble(results, records, pool.devices, pool.backend, "emulated", f", {world}")
 
 
 def choose(backend: str | None, device: str | None, K: int, gpus: int) -> tuple[str, list[str]]:
@@ -103,10 +127,17 @@ def choose(backend: str | None, device: str | None, K: int, gpus: int) -> tuple[
     return backend or ("nccl" if gpus >= K else "gloo"), [f"cuda:{k % gpus}" for k in range(K)]
 
 
-def assemble(results: list[Any], records: list[dict], devices: tuple[str, ...], backend: str) -> Run:
+def assemble(
+    results: list[Any],
+    records: list[dict],
+    devices: tuple[str, ...],
+    backend: str,
+    world: str = "processes",
+    network: str = "",
+) -> Run:
     """One ``Run`` of what the workers recorded."""
     K = len(results)
-    where = f"{machine.describe(devices)}, {backend}, {K} processes"
+    where = f"{machine.describe(devices)}, {backend}, {K} processes{network}"
     spans = [(k, *span) for k, r in enumerate(records) for span in r["spans"]] + _message_spans(records)
     arrivals = arrival_points([r["arrivals"] for r in records])
     timeline = Timeline.from_spans(K, spans, arrivals=arrivals, measured=True, where=where)
@@ -116,7 +147,7 @@ def assemble(results: list[Any], records: list[dict], devices: tuple[str, ...], 
         np.array([r["bytes_sent"] for r in records], dtype=np.int64),
         np.array([r["messages_sent"] for r in records], dtype=np.int64),
         max(r["ended_s"] for r in records),
-        "processes",
+        world,
         f"measured: {where}",
     )
 

@@ -18,7 +18,7 @@ class Run:
     timeline: compute, wait and communicate, per rank and step.
     bytes_sent, messages_sent: (K,) integers, payload only.
     elapsed_s: seconds from the common start to the last rank's end; virtual in a simulation.
-    world: ``"simulated"`` or ``"processes"``.
+    world: ``"simulated"``, ``"processes"`` or ``"emulated"``.
     where: the model the times come from, or the machine, backend and date they were measured on.
     """
 

@@ -34,21 +34,35 @@ class Simulated:
     link: one ``Link`` for all pairs, or a function ``(source, to) -> Link`` for a network that isn't flat.
     law: draws the times of ``comm.compute``; None: only the seconds that the algorithm states.
     seed: of the law's draws; rank k draws from ``np.random.default_rng([seed, k])``.
+    hosts: the host of each rank, for a cluster of two levels; None: one rank a host.
+    inside: the ``Link`` between ranks of one host; None: the same as between hosts.
     """
 
     link: Link | Callable[[int, int], Link] = ETHERNET
     law: Law | None = None
     seed: int = 0
+    hosts: tuple[int, ...] | None = None
+    inside: Link | None = None
 
     def __str__(self) -> str:
         link = str(self.link) if isinstance(self.link, Link) else "a link of its own for each pair"
         law = "" if self.law is None else f", compute times {self.law}, seed {self.seed}"
-        return f"{link}{law}"
+        hosts = (
+            ""
+            if self.hosts is None
+            else f", {len(set(self.hosts))} hosts ({self.inside or 'the same'} inside)"
+        )
+        return f"{link}{hosts}{law}"
 
     def run(self, f: Callable[..., Any], K: int, args: tuple, kwargs: dict, timeout_s: float) -> Run:
         """Run ``f`` on K virtual workers; see ``launch``."""
-        cluster = Cluster(K, self.link)
-        comms = [SimulatedComm(k, cluster) for k in range(K)]
+        if self.hosts is not None and len(self.hosts) != K:
+            raise ValueError(
+                f"hosts must name the host of each of the {K} ranks, got {len(self.hosts)}: {self.hosts}"
+            )
+        hosts = tuple(range(K)) if self.hosts is None else tuple(self.hosts)
+        cluster = Cluster(K, self._between(hosts))
+        comms = [SimulatedComm(k, cluster, hosts) for k in range(K)]
         for c in comms:
             c._follow(self.law, self.seed)
         results = cluster.run(comms, f, args, kwargs, timeout_s)
@@ -65,6 +79,19 @@ class Simulated:
             "simulated",
             where,
         )
+
+    def _between(self, hosts: tuple[int, ...]) -> Link | Callable[[int, int], Link]:
+        """The link of each pair of ranks."""
+        outside, inside = self.link, self.inside
+        if inside is None:
+            return outside
+
+        def between(source: int, to: int) -> Link:
+            if hosts[source] == hosts[to]:
+                return inside
+            return outside if isinstance(outside, Link) else outside(source, to)
+
+        return between
 
 
 class _Message:
@@ -93,8 +120,8 @@ class _Message:
 class SimulatedComm(Comm):
     """A virtual worker: ``clock`` is its virtual time in seconds."""
 
-    def __init__(self, rank: int, cluster: Cluster) -> None:
-        super().__init__(rank, cluster.K)
+    def __init__(self, rank: int, cluster: Cluster, hosts: tuple[int, ...]) -> None:
+        super().__init__(rank, cluster.K, hosts=hosts)
         self.clock = 0.0
         self._cluster = cluster
         self._state = State(RUNNING)

@@ -66,8 +66,10 @@ class _Message:
 class TorchComm(Comm):
     """A worker process's end of the group. ``group`` is the torch process group, for torch.distributed's own calls."""
 
-    def __init__(self, rank: int, K: int, device: str, board: Board) -> None:
-        super().__init__(rank, K, device)
+    def __init__(
+        self, rank: int, K: int, device: str, board: Board, hosts: tuple[int, ...] | None = None
+    ) -> None:
+        super().__init__(rank, K, device, hosts)
         self.group = dist.group.WORLD
         self._group = dist.distributed_c10d._get_default_group()
         self._post_send, self._post_recv = self._group.send, self._group.recv

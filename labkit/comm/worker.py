@@ -5,7 +5,6 @@ It joins the process group once, then runs one task after another until its laun
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import io
@@ -22,6 +21,7 @@ from typing import Any
 
 import cloudpickle
 
+from labkit.comm import netns
 from labkit.comm.board import Board
 from labkit.comm.diagnose import FINISHED, RUNNING
 from labkit.comm.errors import Mismatch
@@ -29,11 +29,19 @@ from labkit.comm.errors import Mismatch
 
 @dataclass(frozen=True)
 class Place:
-    """What one worker must know to take its place in the group."""
+    """What one worker must know to take its place in the group.
+
+    store: address and port of the group's key-value store; serves: whether this worker keeps it.
+    host_pid: the process whose network this worker joins, and its user namespace if ``user``; 0 for none.
+    """
 
     rank: int
     K: int
-    port: int
+    store: tuple[str, int]
+    serves: bool
+    hosts: tuple[int, ...]
+    host_pid: int
+    user: bool
     backend: str
     device: str
     threads: int
@@ -43,6 +51,8 @@ class Place:
 
 def main(place: Place, conn: Any, alive: Any, dump: Any, raw: Any) -> None:
     """The life of a worker. conn: tasks and results; alive: closes when the launcher dies; dump: for stack traces."""
+    if place.host_pid:
+        netns.enter(place.host_pid, place.user)  # first: a process with threads may not
     _end_with_launcher(alive)
     faulthandler.enable(file=dump.fileno(), all_threads=False)
     if hasattr(faulthandler, "register"):
@@ -80,7 +90,8 @@ def _join(place: Place) -> None:
         torch.cuda.set_device(place.device)
     from datetime import timedelta
 
-    store = dist.TCPStore("127.0.0.1", place.port, is_master=False, timeout=timedelta(seconds=place.start_s))
+    wait = timedelta(seconds=place.start_s)
+    store = dist.TCPStore(*place.store, is_master=place.serves, wait_for_workers=False, timeout=wait)
     backend = "cpu:gloo,cuda:nccl" if place.backend == "nccl" else place.backend
     # The launcher keeps the deadline of a run; the group's own would only fire on innocent ranks first.
     dist.init_process_group(
@@ -96,7 +107,7 @@ def _run(place: Place, board: Board, task: bytes) -> tuple:
     except BaseException as error:
         kind, message, _, ranks = _report(error)
         return "failed", kind, f"could not load the function or its arguments ({message})", [], ranks
-    comm = TorchComm(place.rank, place.K, place.device, board)
+    comm = TorchComm(place.rank, place.K, place.device, board, place.hosts)
     comm._follow(law, seed)
     board.leave(RUNNING)
     board.ready(time.perf_counter_ns())
@@ -210,4 +221,4 @@ def _end_with_launcher(alive: Any) -> None:
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)  # so that the launcher can end this worker's own children with it
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: when the fork server goes, so do we
+        netns.die_with_parent()  # the fork server, which goes when its launcher does

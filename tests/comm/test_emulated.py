@@ -1,0 +1,212 @@
+"""A cluster on one machine: real processes on hosts of their own, and nothing left of them afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from labkit import Link, Simulated, launch
+from labkit.collectives import naive_allreduce, ring_allreduce
+from labkit.comm import Emulated, LaunchError, RankError, emulated, netns
+from labkit.cost import ring_time
+
+ROOT = Path(__file__).parents[2]
+WHY = emulated.unavailable()
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(WHY is not None, reason=f"no network namespaces: {WHY}"),
+]
+
+
+def hubs() -> list[psutil.Process]:
+    """Every process that runs netns.py, anywhere on this machine."""
+    found = []
+    for p in psutil.process_iter(["cmdline"]):
+        if any(part.endswith("labkit/comm/netns.py") for part in p.info["cmdline"] or []):
+            found.append(p)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing():
+    before = {p.pid for p in hubs()}
+    links = set(os.listdir("/sys/class/net"))
+    yield
+    end = time.monotonic() + 5
+    while (left := [p for p in hubs() if p.pid not in before]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not left
+    assert set(os.listdir("/sys/class/net")) == links
+
+
+def timed(comm, way, n: int) -> float:
+    x, spent = np.ones(n, np.float32), []
+    for _ in range(3):
+        comm.barrier()
+        begun = time.perf_counter()
+        way(comm, x)
+        spent.append(time.perf_counter() - begun)
+    return min(spent)
+
+
+def test_it_finds_out_in_under_a_second_whether_the_machine_can():
+    begun = time.monotonic()
+    assert emulated.unavailable() is None
+    assert time.monotonic() - begun < 1
+
+
+def test_same_bits_and_bytes_as_the_simulation_and_times_that_follow_the_link():
+    rate, n = 1.25e7, 250_000  # 100 Mbit/s, 1 MB
+
+    def f(comm):
+        total = ring_allreduce(comm, np.random.default_rng(comm.rank).standard_normal(1001))
+        return total.tobytes(), timed(comm, ring_allreduce, n), comm.hosts
+
+    run = launch(f, 3, world=Emulated(rate))
+    model = launch(f, 3, world=Simulated())
+    assert [r[0] for r in run.results] == [r[0] for r in model.results]
+    assert run.bytes_sent.tolist() == model.bytes_sent.tolist()
+    assert run.world == "emulated" and run.measured and "12.5 MB/s" in run.where
+    assert run.results[0][2] == (0, 1, 2)
+    formula = ring_time(3, 4 * n, Link(0.0, rate * emulated.PAYLOAD))
+    assert 0.8 * formula < max(r[1] for r in run.results) < 2 * formula
+
+
+def test_two_ranks_on_one_host_talk_at_memory_speed():
+    def f(comm, a, b):
+        x = np.ones(250_000, np.float32)
+        comm.barrier()
+        begun = time.perf_counter()
+        if comm.rank == a:
+            comm.send(x, b)
+        elif comm.rank == b:
+            comm.recv(x, a)
+        return time.perf_counter() - begun if comm.rank == b else 0.0
+
+    world = Emulated(2.5e6, hosts=(0, 0, 1, 1))
+    inside, across = (max(launch(f, 4, a, b, world=world).results) for a, b in [(0, 1), (1, 2)])
+    assert across > 0.3 > inside * 3
+
+
+def test_one_slow_port_slows_what_goes_through_it():
+    def f(comm):
+        return timed(comm, naive_allreduce, 25_000)
+
+    fast, slow = (max(launch(f, 2, world=Emulated(1.25e7, slow=s)).results) for s in ({}, {1: 1.25e6}))
+    assert slow > 3 * fast
+
+
+def test_somebody_elses_network_is_left_alone_even_with_the_same_names():
+    ip = netns.find("ip")
+    subprocess.run([ip, "link", "add", "br0", "type", "bridge"], check=False, capture_output=True)
+    try:
+        assert launch(lambda comm: comm.rank, 2, world=Emulated(1e8)).results == [0, 1]
+        assert "br0" in os.listdir("/sys/class/net") or os.geteuid() != 0
+    finally:
+        subprocess.run([ip, "link", "del", "br0"], check=False, capture_output=True)
+
+
+def test_a_rank_that_fails_is_named_and_the_network_goes():
+    def f(comm):
+        if comm.rank == 1:
+            raise ValueError("broken")
+        comm.barrier()
+
+    with pytest.raises(RankError, match="rank 1 raised ValueError: broken"):
+        launch(f, 2, world=Emulated(1e8))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_or_killed_launcher_leaves_no_network(how):
+    code = (
+        "import time\nfrom labkit import launch\nfrom labkit.comm import Emulated\n"
+        "def f(comm):\n    print('at work', flush=True)\n    time.sleep(1000)\n"
+        "launch(f, 2, world=Emulated(1e8), timeout_s=900)\n"
+    )
+    p = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    while "at work" not in (line := p.stdout.readline()):
+        assert line, "ended early"
+    p.send_signal(how)
+    p.communicate(timeout=20)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="this process is not root, so every other test shows it")
+def test_it_works_without_privilege():
+    # The interpreter starts as root, since an unprivileged user may not read this checkout; then it gives up root for good.
+    text = (
+        "import ctypes, json, os, select, shutil, signal, subprocess, sys\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534); ctypes.CDLL(None).prctl(4, 1)\n"
+    ) + (ROOT / "labkit" / "comm" / "netns.py").read_text().replace("from __future__ import annotations", "")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", text],
+        input='{"rates": [1e7, 1e7], "delay_s": 0}\n', capture_output=True, text=True, timeout=20, cwd="/", check=False,
+    )  # fmt: skip
+    assert '"user": true' in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "settings,sentence",
+    [
+        ({"rate": 0}, "rate must be 10000 to 5e\\+09 bytes per second"),
+        ({"rate": 10}, "rate must be"),
+        ({"rate": float("nan")}, "rate must be"),
+        ({"rate": 1e8, "slow": {0: -1}}, r"slow\[0\] must be"),
+        ({"rate": 1e8, "delay_s": -1}, "delay_s must be"),
+        ({"rate": 1e8, "hosts": (0, 2)}, "numbered 0, 1"),
+        ({"rate": 1e8, "hosts": (0,)}, "hosts must name the host of each"),
+        ({"rate": 1e8, "slow": {7: 1e6}}, "slow must name hosts"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        launch(lambda comm: 0, 2, world=Emulated(**settings))
+
+
+def test_more_workers_than_the_machine_can_host_are_refused():
+    with pytest.raises(LaunchError, match="can host"):
+        launch(lambda comm: 0, 10_000, world=Emulated(1e8))
+
+
+def test_without_ip_or_tc_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(netns, "find", lambda tool: None)
+    with pytest.raises(LaunchError, match=r"needs the program 'ip': install iproute2"):
+        launch(lambda comm: 0, 2, world=Emulated(1e8))
+
+
+@pytest.mark.parametrize(
+    "kernel,sentence",
+    [
+        ("'tc ... tbf' failed: Error: Specified qdisc kind is unknown.", "needs the tbf shaper"),
+        ("'tc ... netem' failed: Error: Specified qdisc kind is unknown.", "delay_s needs netem"),
+        ("[Errno 1] Operation not permitted", "does not let you make network namespaces"),
+    ],
+)
+def test_a_kernel_that_refuses_is_explained(kernel, sentence):
+    assert sentence in emulated._explain(kernel)
+
+
+def test_a_delay_works_or_is_said_to_be_unavailable():
+    def f(comm):
+        x = np.ones(1)
+        comm.barrier()
+        begun = time.perf_counter()
+        comm.sendrecv(x, 1 - comm.rank, np.empty(1), 1 - comm.rank)
+        return time.perf_counter() - begun
+
+    try:
+        spent = launch(f, 2, world=Emulated(1e8, delay_s=0.05)).results
+    except LaunchError as error:
+        assert "delay_s needs netem, which this kernel does not have" in str(error)
+    else:
+        assert min(spent) > 0.05
