@@ -26,27 +26,36 @@ def context() -> Any:
         return torch.multiprocessing.get_context("spawn")
     context = torch.multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
-    with starting, _one_thread():
+    with starting, _environment():
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
     return context
 
 
+_ENVIRONMENT = {
+    # K workers share the cores: libraries must not start pools of threads.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    # torch warns of hosts without a name, which emulated ones are; its errors reach us as exceptions.
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
+
+
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep the fork server's libraries from starting thread pools: K workers share the cores."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {n: os.environ.get(n) for n in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+def _environment() -> Iterator[None]:
+    """What the fork server's libraries must find in the environment when they are loaded."""
+    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
+    os.environ.update(_ENVIRONMENT)
     try:
         yield
     finally:
-        for n, v in before.items():
-            if v is None:
-                os.environ.pop(n, None)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
             else:
-                os.environ[n] = v
+                os.environ[name] = value
 
 
 @contextmanager
