@@ -46,8 +46,10 @@ _ENVIRONMENT = {
 @contextmanager
 def _environment() -> Iterator[None]:
     """What the fork server's libraries must find in the environment when they are loaded."""
-    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
-    os.environ.update(_ENVIRONMENT)
+    # The same modules as here, wherever they lie: the server would look into the current directory first.
+    path = {"PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in (*_ENVIRONMENT, *path)}
+    os.environ.update(_ENVIRONMENT | path)
     try:
         yield
     finally:

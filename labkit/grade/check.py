@@ -8,13 +8,15 @@ import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from labkit.comm import LaunchError, launch
+from labkit.comm import LaunchError, RankError, launch
 from labkit.grade.exercise import Case, Exercise, Wrong, find
 
+_PACKAGE = str(Path(__file__).parents[1])
 _COLOURS = {"todo": "#6e6e6e", "wrong": "#b54708", "right": "#0b7a53"}
 _SIGNS = {"todo": "○", "wrong": "✗", "right": "✓"}
 
@@ -80,9 +82,9 @@ def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:
         if isinstance(error.__cause__, NotImplementedError):
             status = "todo"
         else:
-            status, message = "wrong", f"{_short(error)}{_with(case)}"
+            status, message = "wrong", f"{_headline(error)}{_with(case)}{_own_lines(error)}"
     except Exception as error:
-        status, message = "wrong", f"it raised {_short(error)}{_with(case)}"
+        status, message = "wrong", f"it raised {type(error).__name__}: {error}{_with(case)}{_own_lines(error)}"
     return Verdict(
         exercise.id, exercise.title, status, exercise.points * (status == "right"), exercise.points, message
     )
@@ -157,10 +159,12 @@ def _with(case: Case) -> str:
     return f" ({case.label})" if case.label else ""
 
 
-def _short(error: BaseException) -> str:
-    """The error and the student's own last line, without the machinery in between."""
-    if isinstance(error, LaunchError):
-        return str(error)
-    own = [f for f in traceback.extract_tb(error.__traceback__) if "labkit" not in f.filename]
-    at = f"\n  line {own[-1].lineno} of {own[-1].name}: {own[-1].line}" if own else ""
-    return f"{type(error).__name__}: {error}{at}"
+def _headline(error: BaseException) -> str:
+    return error.message if isinstance(error, RankError) else f"{type(error).__name__}: {error}"
+
+
+def _own_lines(error: BaseException) -> str:
+    """Where it happened in the student's own code, without the machinery in between."""
+    root = error.__cause__ or error
+    own = [f for f in traceback.extract_tb(root.__traceback__) if not f.filename.startswith(_PACKAGE)]
+    return "".join(f"\n  line {f.lineno} of {f.name}: {f.line}" for f in own[-3:] if f.line)

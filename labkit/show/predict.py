@@ -38,7 +38,7 @@ class Prediction:
             raise ValueError(f"answer must be a finite number, got {answer!r}")
         it_is = self._amount(answer)
         if self.guess is None:
-            return f"It is {it_is}. You made no guess this time: next time, put one in guess=... first."
+            return f"It is {it_is}. You made no guess this time: next time, write one down first."
         said = self._amount(self.guess)
         off = abs(self.guess - answer)
         if off == 0:
@@ -93,7 +93,7 @@ class Prediction:
     def __str__(self) -> str:
         if self.guess is None:
             unit = f" (in {self.unit})" if self.unit else ""
-            return f"{self.question} Commit to a number{unit} before you read on: predict(..., guess=...)."
+            return f"{self.question} Write down your guess{unit} before you read on."
         return f"{self.question} You committed to {self._amount(self.guess)}."
 
     __repr__ = __str__

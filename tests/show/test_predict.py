@@ -10,7 +10,7 @@ QUESTION = "How long is a step?"
 @pytest.mark.parametrize(
     "guess, sentence",
     [
-        (None, "It is 260 ms. You made no guess this time: next time, put one in guess=... first."),
+        (None, "It is 260 ms. You made no guess this time: next time, write one down first."),
         (260, "You said 260 ms, and 260 ms it is: exactly right."),
         (250, "You said 250 ms; it is 260 ms. Well predicted: within 4 %."),
         (200, "You said 200 ms; it is 260 ms, 30 % more than you thought."),
