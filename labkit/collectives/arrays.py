@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,19 @@ def copy(x: Any) -> Any:
 def empty(x: Any, n: int) -> Any:
     """An uninitialised vector of ``n`` elements of the kind of ``x``."""
     return x.new_empty(n) if is_torch(x) else np.empty(n, x.dtype)
+
+
+def adder(x: Any) -> Callable[..., Any]:
+    """``add(a, b, out=c)`` for vectors of the kind of ``x``.
+
+    Two workers that both add a and b must do it in the same order: a + b and b + a are the same number, but of two NaN
+    the bits of the first survive.
+    """
+    if not is_torch(x):
+        return np.add
+    import torch
+
+    return torch.add
 
 
 def flat(x: Any) -> Any:

@@ -6,6 +6,8 @@ The broadcast runs the same tree backwards. 2 ceil(log2 K) (alpha + n / beta) se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from labkit.collectives.arrays import copy, empty, flat
@@ -23,20 +25,40 @@ def tree_allreduce_inplace(comm: Comm, x: Any) -> None:
     """Replace ``x`` (contiguous) by the sum of all workers' ``x``."""
     total = flat(x)
     with comm.collective("tree all-reduce", x):
+        reduce_among(comm, total, range(comm.K))
+        broadcast_among(comm, total, range(comm.K))
+
+
+def reduce_among(comm: Comm, total: Any, ranks: Sequence[int]) -> None:
+    """Replace the vector ``total`` (n,) of the first of ``ranks`` by the sum over them; the others' are used up."""
+    parent, children = _family(ranks.index(comm.rank), len(ranks))
+    if children and len(total):
         inbox = empty(total, len(total))
-        parent, children = None, []
-        bit = 1
-        while bit < comm.K:
-            if comm.rank & bit:
-                parent = comm.rank - bit
-                break
-            if comm.rank + bit < comm.K:
-                children.append(comm.rank + bit)
-            bit *= 2
         for child in children:
-            total += comm.recv(inbox, child)
-        if parent is not None:
-            comm.send(total, parent)
-            comm.recv(total, parent)
-        for child in reversed(children):
-            comm.send(total, child)
+            total += comm.recv(inbox, ranks[child])
+    if parent is not None and len(total):
+        comm.send(total, ranks[parent])
+
+
+def broadcast_among(comm: Comm, total: Any, ranks: Sequence[int]) -> None:
+    """Replace the vector ``total`` (n,) of all ``ranks`` by that of the first."""
+    parent, children = _family(ranks.index(comm.rank), len(ranks))
+    if parent is not None and len(total):
+        comm.recv(total, ranks[parent])
+    for child in reversed(children):
+        if len(total):
+            comm.send(total, ranks[child])
+
+
+@lru_cache(maxsize=256)
+def _family(i: int, K: int) -> tuple[int | None, tuple[int, ...]]:
+    """The parent and the children, nearest first, of node i of a binomial tree of K."""
+    children: list[int] = []
+    bit = 1
+    while bit < K:
+        if i & bit:
+            return i - bit, tuple(children)
+        if i + bit < K:
+            children.append(i + bit)
+        bit *= 2
+    return None, tuple(children)

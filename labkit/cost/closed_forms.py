@@ -44,8 +44,7 @@ def tree_time(K: ArrayLike, nbytes: ArrayLike, link: Link) -> Any:
     Exact for every K: rank 0 takes part in each round. Arguments, result and errors as ``naive_time``.
     """
     Ks, size = _workers(K), _amount(nbytes, "nbytes")
-    rounds = np.frexp(Ks - 1)[1]  # bits of K - 1, which is ceil(log2 K) without rounding
-    return _plain(2 * rounds * (link.alpha + size / link.beta))
+    return _plain(tree_rounds(Ks) * (link.alpha + size / link.beta))
 
 
 def ring_time(K: ArrayLike, nbytes: ArrayLike, link: Link) -> Any:
@@ -57,6 +56,27 @@ def ring_time(K: ArrayLike, nbytes: ArrayLike, link: Link) -> Any:
     """
     Ks, size = _workers(K), _amount(nbytes, "nbytes")
     return _plain(2 * (Ks - 1) * (link.alpha + size / (Ks * link.beta)))
+
+
+# -- rounds: messages one after the other, which is the time on a link with alpha = 1 s and no bytes to pay ----
+
+
+def naive_rounds(K: ArrayLike) -> Any:
+    """Messages that go one after the other through rank 0's port: 2 (K - 1)."""
+    return 2 * (_workers(K) - 1)
+
+
+def tree_rounds(K: ArrayLike) -> Any:
+    """Messages one after the other: 2 ceil(log2 K)."""
+    return 2 * np.frexp(_workers(K) - 1)[1].astype(np.int64)  # bits of K - 1: ceil(log2 K) without rounding
+
+
+def ring_rounds(K: ArrayLike) -> Any:
+    """Messages one after the other: 2 (K - 1)."""
+    return 2 * (_workers(K) - 1)
+
+
+# -- a step ---------------------------------------------------------------------------------------------
 
 
 def step_time(t_comp: ArrayLike, t_comm: ArrayLike) -> Any:

@@ -9,27 +9,111 @@ from hypothesis import strategies as st
 
 from labkit import Link, Processes, Simulated, launch
 from labkit.collectives import (
+    doubling_allreduce,
+    doubling_allreduce_inplace,
+    halving_allreduce,
+    halving_allreduce_inplace,
+    hierarchical_allreduce,
+    hierarchical_allreduce_inplace,
     naive_allreduce,
     naive_allreduce_inplace,
     ring_allreduce,
     ring_allreduce_inplace,
+    server_allreduce,
+    server_allreduce_inplace,
     textbook_ring_allreduce,
+    torus_allreduce,
+    torus_allreduce_inplace,
     tree_allreduce,
     tree_allreduce_inplace,
 )
 from labkit.cost import (
+    doubling_bytes,
+    doubling_messages,
+    doubling_time,
+    halving_bytes,
+    halving_messages,
+    halving_time,
+    hierarchical_bytes,
+    hierarchical_messages,
+    hierarchical_time,
     naive_bytes,
     naive_time,
     ring_bytes,
+    ring_messages,
     ring_time,
+    server_bytes,
+    server_messages,
+    server_time,
+    torus_bytes,
+    torus_messages,
+    torus_time,
     tree_bytes,
+    tree_messages,
     tree_time,
-)  # fmt: skip
+)
+
+HOSTS = (0, 0, 1, 0, 2, 1, 1, 3, 0)  # of up to nine ranks: uneven, and not in one piece
 
 ALL = {
     "naive": (naive_allreduce, naive_allreduce_inplace),
     "tree": (tree_allreduce, tree_allreduce_inplace),
     "ring": (ring_allreduce, ring_allreduce_inplace),
+    "doubling": (doubling_allreduce, doubling_allreduce_inplace),
+    "halving": (halving_allreduce, halving_allreduce_inplace),
+    "torus": (torus_allreduce, torus_allreduce_inplace),
+    "one column": (
+        lambda comm, x: torus_allreduce(comm, x, cols=1),
+        lambda comm, x: torus_allreduce_inplace(comm, x, cols=1),
+    ),
+    "server": (server_allreduce, server_allreduce_inplace),
+    "two servers": (
+        lambda comm, x: server_allreduce(comm, x, servers=min(2, comm.K)),
+        lambda comm, x: server_allreduce_inplace(comm, x, servers=min(2, comm.K)),
+    ),
+    "all serve": (
+        lambda comm, x: server_allreduce(comm, x, servers=comm.K),
+        lambda comm, x: server_allreduce_inplace(comm, x, servers=comm.K),
+    ),
+    "hierarchical": (
+        lambda comm, x: hierarchical_allreduce(comm, x, hosts=HOSTS[: comm.K]),
+        lambda comm, x: hierarchical_allreduce_inplace(comm, x, hosts=HOSTS[: comm.K]),
+    ),
+}
+
+# bytes of n elements of 8 bytes, and messages: what each rank sends, (K,)
+SENT = {
+    "naive": (lambda K, n: naive_bytes(K, 8 * n), None),
+    "tree": (lambda K, n: tree_bytes(K, 8 * n), lambda K, n: tree_messages(K) * (n > 0)),
+    "ring": (lambda K, n: ring_bytes(K, n, 8), ring_messages),
+    "doubling": (lambda K, n: doubling_bytes(K, 8 * n), lambda K, n: doubling_messages(K) * (n > 0)),
+    "halving": (lambda K, n: halving_bytes(K, n, 8), halving_messages),
+    "torus": (lambda K, n: torus_bytes(K, n, 8), torus_messages),
+    "one column": (lambda K, n: torus_bytes(K, n, 8, cols=1), lambda K, n: torus_messages(K, n, cols=1)),
+    "server": (lambda K, n: server_bytes(K, n, 8), server_messages),
+    "two servers": (
+        lambda K, n: server_bytes(K, n, 8, min(2, K)),
+        lambda K, n: server_messages(K, n, min(2, K)),
+    ),
+    "all serve": (lambda K, n: server_bytes(K, n, 8, K), lambda K, n: server_messages(K, n, K)),
+    "hierarchical": (
+        lambda K, n: hierarchical_bytes(HOSTS[:K], n, 8),
+        lambda K, n: hierarchical_messages(HOSTS[:K], n),
+    ),
+}
+
+# seconds of nbytes on K workers; hierarchical has a test of its own
+TIMES = {
+    "naive": naive_time,
+    "tree": tree_time,
+    "ring": ring_time,
+    "doubling": doubling_time,
+    "halving": halving_time,
+    "torus": torus_time,
+    "one column": lambda K, nbytes, link: torus_time(K, nbytes, link, cols=1),
+    "server": server_time,
+    "two servers": lambda K, nbytes, link: server_time(K, nbytes, link, min(2, K)),
+    "all serve": lambda K, nbytes, link: server_time(K, nbytes, link, K),
 }
 
 
@@ -123,22 +207,108 @@ def test_memory_that_cannot_be_reduced_in_place_is_refused():
             launch(f, 2, x)
 
 
-@pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 8, 13, 16])
+@pytest.mark.parametrize("name", TIMES)
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 6, 8, 11, 13, 16, 21])
 @pytest.mark.parametrize("link", [Link(1e-4, 1e9), Link(0.0, 1e8), Link(1e-3, float("inf"))])
-def test_the_simulated_time_is_the_closed_form(K, link):
-    n = 240 * K  # K divides n: the ring's form assumes it
-    for way, form in [
-        (naive_allreduce, naive_time), (tree_allreduce, tree_time),
-        (ring_allreduce, ring_time), (textbook_ring_allreduce, ring_time),
-    ]:  # fmt: skip
-        run = launch(reduce, K, way, n, np.float32, world=Simulated(link=link))
-        assert run.elapsed_s == pytest.approx(float(form(K, 4 * n, link)), rel=1e-9)
+def test_the_simulated_time_is_the_closed_form(name, K, link):
+    n = 16 * K  # K, 2, and the largest power of two up to K divide n: the forms assume it
+    run = launch(reduce, K, ALL[name][0], n, np.float32, world=Simulated(link=link))
+    assert run.elapsed_s == pytest.approx(float(TIMES[name](K, 4 * n, link)), rel=1e-9)
 
 
+@pytest.mark.parametrize("K", [2, 6, 12])
+def test_the_textbooks_ring_takes_as_long_as_the_fast_one(K):
+    link = Link(1e-4, 1e9)
+    run = launch(reduce, K, textbook_ring_allreduce, 240 * K, np.float32, world=Simulated(link=link))
+    assert run.elapsed_s == pytest.approx(ring_time(K, 960 * K, link), rel=1e-9)
+
+
+@pytest.mark.parametrize(("K", "cols"), [(6, 2), (6, 3), (12, 3), (12, 4), (12, 6), (16, 2)])
+def test_a_torus_of_any_shape_takes_its_closed_form(K, cols):
+    link = Link(1e-4, 1e9)
+    run = launch(
+        lambda comm: torus_allreduce(comm, np.ones(50 * comm.K), cols), K, world=Simulated(link=link)
+    )
+    assert run.elapsed_s == pytest.approx(torus_time(K, 400 * K, link, cols), rel=1e-9)
+
+
+@given(S=st.integers(1, 13), more=st.integers(0, 6))
+@settings(max_examples=25, deadline=None)
+def test_any_number_of_servers_takes_its_closed_form(S, more):
+    K, link = S + more, Link(1e-4, 1e9)
+    run = launch(lambda comm: server_allreduce(comm, np.ones(30 * S), S), K, world=Simulated(link=link))
+    assert run.elapsed_s == pytest.approx(server_time(K, 240 * S, link, S), rel=1e-9)
+
+
+@given(K=st.integers(1, 14), per_host=st.integers(1, 6), slower=st.floats(1.0, 1e4))
+@settings(max_examples=40, deadline=None)
+def test_two_levels_take_their_closed_form_also_with_a_last_host_that_is_not_full(K, per_host, slower):
+    hosts = tuple(k // per_host for k in range(K))
+    inside = Link(1e-6, 1e10)
+    link = Link(1e-6 * slower, 1e10 / slower)
+    n = 20 * (hosts[-1] + 1)
+    world = Simulated(link=link, hosts=hosts, inside=inside)
+    run = launch(reduce, K, hierarchical_allreduce, n, np.float64, world=world)
+    assert run.elapsed_s == pytest.approx(hierarchical_time(K, 8 * n, link, inside, per_host), rel=1e-9)
+
+
+def test_two_levels_beat_the_flat_ring_where_hosts_are_far_apart():
+    world = Simulated(link=Link(1e-4, 1e8), hosts=tuple(k // 4 for k in range(16)), inside=Link(1e-6, 1e10))
+    seconds = {
+        way: launch(reduce, 16, way, 16_000, np.float32, world=world).elapsed_s
+        for way in (hierarchical_allreduce, ring_allreduce)
+    }
+    assert seconds[hierarchical_allreduce] < 0.5 * seconds[ring_allreduce]
+
+
+def test_two_levels_are_a_tree_on_one_host_and_a_ring_on_hosts_of_one():
+    def bits(way, hosts):
+        return [
+            r.tobytes() for r in launch(reduce, 6, way, 25, np.float32, world=Simulated(hosts=hosts)).results
+        ]
+
+    assert bits(hierarchical_allreduce, (3,) * 6) == bits(tree_allreduce, None)
+    assert bits(hierarchical_allreduce, tuple(range(6))) == bits(ring_allreduce, None)
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 7])
+def test_a_torus_of_one_column_is_the_ring_and_one_server_is_naive_bit_for_bit(K):
+    def bits(way, *args):
+        return launch(lambda comm: way(comm, share(comm.rank, 25, np.float32), *args), K).results[0].tobytes()
+
+    assert bits(torus_allreduce, 1) == bits(ring_allreduce)
+    assert bits(server_allreduce, 1) == bits(naive_allreduce)
+
+
+@pytest.mark.parametrize("name", ALL)
 @given(K=st.integers(1, 9), n=st.integers(0, 50))
 @settings(max_examples=40, deadline=None)
-def test_bytes_are_the_closed_form_for_every_rank(K, n):
-    forms = {"naive": naive_bytes(K, 8 * n), "tree": tree_bytes(K, 8 * n), "ring": ring_bytes(K, n, 8)}
-    for name, form in forms.items():
-        run = launch(reduce, K, ALL[name][0], n, np.float64)
-        assert run.bytes_sent.tolist() == list(form), name
+def test_bytes_and_messages_are_the_closed_form_for_every_rank(name, K, n):
+    nbytes, messages = SENT[name]
+    run = launch(reduce, K, ALL[name][0], n, np.float64)
+    assert run.bytes_sent.tolist() == nbytes(K, n).tolist()
+    if messages is not None:  # the naive one sends empty messages too
+        assert run.messages_sent.tolist() == messages(K, n).tolist()
+
+
+@pytest.mark.parametrize("K", [3, 4, 5, 8])
+@pytest.mark.parametrize("name", ALL)
+def test_a_nan_has_the_same_bits_everywhere(name, K):
+    def f(comm):
+        x = np.array([0x7FC00000 + comm.rank] * 9, dtype=np.uint32).view(np.float32)  # a NaN that says whose
+        return ALL[name][0](comm, x)
+
+    assert len({r.tobytes() for r in launch(f, K).results}) == 1
+
+
+@pytest.mark.parametrize("bad", [0, 3, 2.0, True, "2"])
+def test_a_torus_that_does_not_hold_K_workers_and_servers_that_are_not_there_are_refused(bad):
+    with pytest.raises(RuntimeError, match="cols must"):
+        launch(lambda comm: torus_allreduce(comm, np.ones(4), bad), 2)
+    with pytest.raises(RuntimeError, match="servers must be a whole number from 1 to K = 2"):
+        launch(lambda comm: server_allreduce(comm, np.ones(4), bad), 2)
+
+
+def test_hosts_that_are_too_few_are_refused():
+    with pytest.raises(RuntimeError, match="hosts must name the host of each of the 3 ranks"):
+        launch(lambda comm: hierarchical_allreduce(comm, np.ones(4), (0, 0)), 3)

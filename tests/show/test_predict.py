@@ -33,7 +33,7 @@ def test_any_guess_meets_any_answer(guess, answer):
 
 
 def test_before_the_answer_it_asks_to_commit_and_then_says_to_what():
-    assert str(predict(QUESTION, "ms")).startswith(f"{QUESTION} Commit to a number (in ms)")
+    assert str(predict(QUESTION, "ms")).startswith(f"{QUESTION} Write down your guess (in ms)")
     assert str(predict(QUESTION, "ms", 300)) == f"{QUESTION} You committed to 300 ms."
     assert "&lt;b&gt;" in predict("<b>", "")._repr_html_()
 
