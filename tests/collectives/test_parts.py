@@ -1,0 +1,155 @@
+"""Reduce-scatter, all-gather and broadcast: every rank gets its part, and the parts make an all-reduce."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit import Link, Processes, Simulated, launch
+from labkit.collectives import (
+    all_gather,
+    all_gather_inplace,
+    broadcast,
+    broadcast_inplace,
+    own_chunk,
+    reduce_scatter,
+    reduce_scatter_inplace,
+)
+from labkit.cost import (
+    all_gather_bytes,
+    all_gather_messages,
+    all_gather_time,
+    broadcast_bytes,
+    broadcast_messages,
+    broadcast_time,
+    reduce_scatter_bytes,
+    reduce_scatter_messages,
+    reduce_scatter_time,
+)
+
+any_K, any_n = st.integers(1, 9), st.integers(0, 40)
+
+
+def share(rank: int, n: int, dtype=np.float64) -> np.ndarray:
+    """A vector that differs from rank to rank."""
+    return np.random.default_rng([12, rank]).standard_normal(n).astype(dtype)
+
+
+def scatter(comm, n, dtype=np.float64):
+    return reduce_scatter(comm, share(comm.rank, n, dtype))
+
+
+def gather(comm, n, dtype=np.float64):
+    low, high = own_chunk(comm, n)
+    return all_gather(comm, share(99, n, dtype)[low:high], n)
+
+
+def cast(comm, n, root, dtype=np.float64):
+    return broadcast(comm, share(comm.rank, n, dtype), root)
+
+
+@given(K=any_K, n=any_n, dtype=st.sampled_from([np.float32, np.float64]))
+@settings(max_examples=40, deadline=None)
+def test_rank_r_gets_chunk_r_of_the_sum(K, n, dtype):
+    run = launch(scatter, K, n, dtype)
+    exact = np.sum([share(k, n, dtype).astype(np.float64) for k in range(K)], axis=0)
+    for r, (part, (low, high)) in enumerate(run.results):
+        assert (low, high) == (r * n // K, (r + 1) * n // K)
+        assert part.dtype == dtype and np.allclose(part, exact[low:high], rtol=1e-5, atol=1e-5)
+    assert run.bytes_sent.tolist() == reduce_scatter_bytes(K, n, np.dtype(dtype).itemsize).tolist()
+    assert run.messages_sent.tolist() == reduce_scatter_messages(K, n).tolist()
+
+
+@given(K=any_K, n=any_n)
+@settings(max_examples=40, deadline=None)
+def test_chunks_come_together_in_their_places(K, n):
+    run = launch(gather, K, n)
+    assert all(np.array_equal(r, share(99, n)) for r in run.results)
+    assert run.bytes_sent.tolist() == all_gather_bytes(K, n, 8).tolist()
+    assert run.messages_sent.tolist() == all_gather_messages(K, n).tolist()
+
+
+@given(K=any_K, n=any_n, root=st.integers(0, 8))
+@settings(max_examples=40, deadline=None)
+def test_everyone_gets_the_roots_vector(K, n, root):
+    root %= K
+    run = launch(cast, K, n, root)
+    assert all(np.array_equal(r, share(root, n)) for r in run.results)
+    assert run.bytes_sent.tolist() == broadcast_bytes(K, 8 * n, root).tolist()
+    assert run.messages_sent.tolist() == (broadcast_messages(K, root) * (n > 0)).tolist()
+
+
+def test_in_place_changes_its_argument_and_the_others_do_not():
+    def f(comm):
+        x = share(comm.rank, 10)
+        part, (low, high) = reduce_scatter(comm, x)
+        whole = all_gather(comm, part, 10)
+        first = broadcast(comm, x, 2)
+        untouched = np.array_equal(x, share(comm.rank, 10))
+        y = x.copy()
+        assert reduce_scatter_inplace(comm, y) == (low, high)
+        same = np.array_equal(y[low:high], part)
+        all_gather_inplace(comm, y)
+        broadcast_inplace(comm, x, 2)
+        return untouched, same, np.array_equal(y, whole), np.array_equal(x, first)
+
+    assert launch(f, 3).results == [(True,) * 4] * 3
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 8, 13, 16])
+@pytest.mark.parametrize("link", [Link(1e-4, 1e9), Link(0.0, 1e8), Link(1e-3, float("inf"))])
+def test_the_simulated_time_is_the_closed_form(K, link):
+    n, world = 20 * K, Simulated(link=link)
+    for f, args, form in [
+        (scatter, (n,), reduce_scatter_time), (gather, (n,), all_gather_time), (cast, (n, K - 1), broadcast_time),
+    ]:  # fmt: skip
+        run = launch(f, K, *args, world=world)
+        assert run.elapsed_s == pytest.approx(float(form(K, 8 * n, link)), rel=1e-9)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("K", [2, 3, 5])
+def test_processes_equal_the_simulation_in_bits_and_bytes(K):
+    with Processes(device="cpu").ready(K) as pool:
+        for n in (0, 1, 7, 300_001):
+            for f, args in [(scatter, (n,)), (gather, (n,)), (cast, (n, K - 1))]:
+                real = launch(f, K, *args, world=Processes(pool=pool))
+                model = launch(f, K, *args)
+                for a, b in zip(real.results, model.results, strict=True):
+                    a, b = (a[0], b[0]) if f is scatter else (a, b)
+                    assert a.tobytes() == b.tobytes()
+                assert real.bytes_sent.tolist() == model.bytes_sent.tolist()
+                assert real.messages_sent.tolist() == model.messages_sent.tolist()
+
+
+@pytest.mark.processes
+def test_torchs_own_reduce_scatter_and_all_gather_agree():
+    def f(comm):
+        import torch
+        import torch.distributed as dist
+
+        x = torch.from_numpy(share(comm.rank, 21))
+        part, _ = reduce_scatter(comm, x.reshape(3, 7))
+        own = x.clone()
+        dist.all_reduce(own)  # gloo has no reduce-scatter
+        low, high = own_chunk(comm, 21)
+        gathered = [torch.empty(7, dtype=torch.float64) for _ in range(3)]
+        dist.all_gather(gathered, part)
+        return torch.allclose(part, own[low:high], rtol=1e-13), torch.equal(
+            all_gather(comm, part, 21), torch.cat(gathered)
+        )
+
+    assert launch(f, 3, world=Processes(device="cpu")).results == [(True, True)] * 3
+
+
+@pytest.mark.parametrize("root", [-1, 2, 1.0, True])
+def test_a_root_that_is_no_rank_is_refused(root):
+    with pytest.raises(RuntimeError, match="root must be a rank from 0 to 1"):
+        launch(lambda comm: broadcast(comm, np.ones(2), root), 2)
+
+
+def test_a_part_of_another_length_is_refused():
+    with pytest.raises(RuntimeError, match="part must have the 4 elements of rank 1's chunk of n = 7, got 3"):
+        launch(lambda comm: all_gather(comm, np.ones(3), 7), 2)

@@ -1,0 +1,98 @@
+"""Torus, servers and two levels: of any shape they take their closed form; at the edges they are something simpler."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit import Link, Simulated, launch
+from labkit.collectives import (
+    hierarchical_allreduce,
+    naive_allreduce,
+    ring_allreduce,
+    server_allreduce,
+    torus_allreduce,
+    tree_allreduce,
+)
+from labkit.cost import hierarchical_time, server_time, torus_time
+
+
+def share(rank: int, n: int, dtype) -> np.ndarray:
+    """A vector that differs from rank to rank."""
+    return np.random.default_rng([11, rank]).standard_normal(n).astype(dtype)
+
+
+def reduce(comm, way, n, dtype):
+    return way(comm, share(comm.rank, n, dtype))
+
+
+@pytest.mark.parametrize(("K", "cols"), [(6, 2), (6, 3), (12, 3), (12, 4), (12, 6), (16, 2)])
+def test_a_torus_of_any_shape_takes_its_closed_form(K, cols):
+    link = Link(1e-4, 1e9)
+    run = launch(
+        lambda comm: torus_allreduce(comm, np.ones(50 * comm.K), cols), K, world=Simulated(link=link)
+    )
+    assert run.elapsed_s == pytest.approx(torus_time(K, 400 * K, link, cols), rel=1e-9)
+
+
+@given(S=st.integers(1, 13), more=st.integers(0, 6))
+@settings(max_examples=25, deadline=None)
+def test_any_number_of_servers_takes_its_closed_form(S, more):
+    K, link = S + more, Link(1e-4, 1e9)
+    run = launch(lambda comm: server_allreduce(comm, np.ones(30 * S), S), K, world=Simulated(link=link))
+    assert run.elapsed_s == pytest.approx(server_time(K, 240 * S, link, S), rel=1e-9)
+
+
+@given(K=st.integers(1, 14), per_host=st.integers(1, 6), slower=st.floats(1.0, 1e4))
+@settings(max_examples=40, deadline=None)
+def test_two_levels_take_their_closed_form_also_with_a_last_host_that_is_not_full(K, per_host, slower):
+    hosts = tuple(k // per_host for k in range(K))
+    inside = Link(1e-6, 1e10)
+    link = Link(1e-6 * slower, 1e10 / slower)
+    n = 20 * (hosts[-1] + 1)
+    world = Simulated(link=link, hosts=hosts, inside=inside)
+    run = launch(reduce, K, hierarchical_allreduce, n, np.float64, world=world)
+    assert run.elapsed_s == pytest.approx(hierarchical_time(K, 8 * n, link, inside, per_host), rel=1e-9)
+
+
+def test_two_levels_beat_the_flat_ring_where_hosts_are_far_apart():
+    world = Simulated(link=Link(1e-4, 1e8), hosts=tuple(k // 4 for k in range(16)), inside=Link(1e-6, 1e10))
+    seconds = {
+        way: launch(reduce, 16, way, 16_000, np.float32, world=world).elapsed_s
+        for way in (hierarchical_allreduce, ring_allreduce)
+    }
+    assert seconds[hierarchical_allreduce] < 0.5 * seconds[ring_allreduce]
+
+
+def test_two_levels_are_a_tree_on_one_host_and_a_ring_on_hosts_of_one():
+    def bits(way, hosts):
+        return [
+            r.tobytes() for r in launch(reduce, 6, way, 25, np.float32, world=Simulated(hosts=hosts)).results
+        ]
+
+    assert bits(hierarchical_allreduce, (3,) * 6) == bits(tree_allreduce, None)
+    assert bits(hierarchical_allreduce, tuple(range(6))) == bits(ring_allreduce, None)
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 7])
+def test_a_torus_of_one_column_is_the_ring_and_one_server_is_naive_bit_for_bit(K):
+    def bits(way, *args):
+        return launch(lambda comm: way(comm, share(comm.rank, 25, np.float32), *args), K).results[0].tobytes()
+
+    assert bits(torus_allreduce, 1) == bits(ring_allreduce)
+    assert bits(server_allreduce, 1) == bits(naive_allreduce)
+
+
+@pytest.mark.parametrize("bad", [0, 3, 2.0, True, "2"])
+def test_a_torus_that_does_not_hold_K_workers_and_servers_that_are_not_there_are_refused(bad):
+    with pytest.raises(RuntimeError, match="cols must"):
+        launch(lambda comm: torus_allreduce(comm, np.ones(4), bad), 2)
+    with pytest.raises(RuntimeError, match="servers must be a whole number from 1 to K = 2"):
+        launch(lambda comm: server_allreduce(comm, np.ones(4), bad), 2)
+
+
+def test_hosts_that_are_too_few_are_refused():
+    with pytest.raises(RuntimeError, match="hosts must name the host of each of the 3 ranks"):
+        launch(lambda comm: hierarchical_allreduce(comm, np.ones(4), (0, 0)), 3)
