@@ -15,6 +15,7 @@ from labkit.collectives.parts import (
 )
 from labkit.collectives.ring import ring_allreduce, ring_allreduce_inplace, textbook_ring_allreduce
 from labkit.collectives.server import server_allreduce, server_allreduce_inplace
+from labkit.collectives.shared import shared_allreduce, shared_allreduce_inplace
 from labkit.collectives.torus import torus_allreduce, torus_allreduce_inplace
 from labkit.collectives.tree import tree_allreduce, tree_allreduce_inplace
 
@@ -23,5 +24,6 @@ __all__ = [
     "doubling_allreduce_inplace", "halving_allreduce", "halving_allreduce_inplace", "hierarchical_allreduce",
     "hierarchical_allreduce_inplace", "naive_allreduce", "naive_allreduce_inplace", "own_chunk", "reduce_scatter",
     "reduce_scatter_inplace", "ring_allreduce", "ring_allreduce_inplace", "server_allreduce", "server_allreduce_inplace",
-    "textbook_ring_allreduce", "torus_allreduce", "torus_allreduce_inplace", "tree_allreduce", "tree_allreduce_inplace",
+    "shared_allreduce", "shared_allreduce_inplace", "textbook_ring_allreduce", "torus_allreduce",
+    "torus_allreduce_inplace", "tree_allreduce", "tree_allreduce_inplace",
 ]  # fmt: skip

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from labkit.comm.errors import LaunchError
+
 if TYPE_CHECKING:
+    from labkit.comm.windows import Windows
     from labkit.timing.laws import Law
 
 #: What may travel, by name; a dtype's place in this list is its code on the wire.
@@ -120,6 +123,7 @@ class Comm(ABC):
         self._arrivals: list[tuple[str, float]] = []
         self._inside: str | None = None
         self._times: Iterator[float] | None = None
+        self._windows: Windows | None = None
 
     # -- messages ---------------------------------------------------------------------------------------------
 
@@ -152,6 +156,19 @@ class Comm(ABC):
     @abstractmethod
     def barrier(self) -> None:
         """Wait until every worker is here. Costs nothing but the wait in the simulation."""
+
+    @property
+    def windows(self) -> Windows:
+        """Memory that all ranks share, on one host. Raises LaunchError where there is none."""
+        if self._windows is None:
+            hosts = len(set(self.hosts))
+            why = (
+                f"these ranks live on {hosts} hosts"
+                if hosts > 1
+                else "the launcher that started this process made none"
+            )
+            raise LaunchError(f"shared memory needs ranks that share a host, but {why}; use messages instead")
+        return self._windows
 
     @abstractmethod
     def now(self) -> float:

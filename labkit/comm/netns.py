@@ -22,7 +22,9 @@ import sys
 
 NEWUSER, NEWNET = 0x10000000, 0x40000000
 SUBNET, STORE_PORT = "10.77.0", 29400
-BURST_S = 0.001  # what a port may send at once: a millisecond's worth (with less, the shaper's timer starves it),
+BURST_S = (
+    0.001  # what a port may send at once: a millisecond's worth (with less, the shaper's timer starves it),
+)
 LEAST_BURST = 16_000  # but at least ten packets
 LIMIT = 8_000_000  # bytes that may queue at a port: more than TCP has under way, so that nothing is dropped
 _SBIN = "/usr/sbin:/sbin:/usr/local/sbin"

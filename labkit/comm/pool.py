@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from labkit.comm import netns
+from labkit.comm import netns, windows
 from labkit.comm.board import Board, words
 from labkit.comm.diagnose import standstill
 from labkit.comm.errors import LaunchError
@@ -62,6 +62,7 @@ class Pool:
         mp = context()
         self._raw = mp.RawArray("q", words(K))
         self._board = Board(self._raw, K)
+        memory = mp.RawArray("q", windows.words(K)) if len(set(hosts)) == 1 else None
         self._coroner = Coroner(K, self._board, self._workers, self._dumps)
         self._network = network
         self._store = (
@@ -89,7 +90,9 @@ class Pool:
                         k, K, store, serves, hosts, pid, user, backend, devices[k], threads, START_S, env
                     )
                     p = mp.Process(
-                        target=main, args=(place, there, alive, dumped, self._raw), name=f"labkit rank {k}"
+                        target=main,
+                        args=(place, there, alive, dumped, self._raw, memory),
+                        name=f"labkit rank {k}",
                     )
                     self._conns.append(here)
                     self._dumps.append(dump)

@@ -18,6 +18,7 @@ from labkit.comm.base import Comm, Described, describe
 from labkit.comm.board import Board, label
 from labkit.comm.diagnose import MEETING, RECEIVING, SENDING
 from labkit.comm.errors import Mismatch
+from labkit.comm.windows import Windows
 from labkit.timing.timeline import Kind
 
 COMPUTE, WAIT = int(Kind.COMPUTE), int(Kind.WAIT)
@@ -94,10 +95,23 @@ class TorchComm(Comm):
     def barrier(self) -> None:
         with self.collective("barrier"):
             begun = _clock()
-            self._board.enter(MEETING)
-            self._group.allreduce([torch.zeros(1)]).wait()
-            self._board.leave()
+            self._barrier()
             self._spans.append((self.step, WAIT, begun - self._origin, self.now()))
+
+    def _share(self, memory: Any) -> None:
+        """Use ``memory`` (``windows.words(K)`` int64) together with the other ranks of this host."""
+        self._windows = Windows(memory, self.K, self.rank, self._barrier, self._long_wait)
+
+    def _long_wait(self, on: bool) -> None:
+        if on:
+            self._board.enter(MEETING)
+        else:
+            self._board.leave()
+
+    def _barrier(self) -> None:
+        self._board.enter(MEETING)
+        self._group.allreduce([torch.zeros(1)]).wait()
+        self._board.leave()
 
     def _meet(self, name: str, size: Described | None) -> None:
         self._point += 1

@@ -49,8 +49,9 @@ class Place:
     env: dict[str, str]
 
 
-def main(place: Place, conn: Any, alive: Any, dump: Any, raw: Any) -> None:
-    """The life of a worker. conn: tasks and results; alive: closes when the launcher dies; dump: for stack traces."""
+def main(place: Place, conn: Any, alive: Any, dump: Any, raw: Any, memory: Any) -> None:
+    """The life of a worker. conn: tasks and results; alive: closes when the launcher dies; dump: for stack traces;
+    raw: the board; memory: the ranks' windows, None where they share no host."""
     if place.host_pid:
         netns.enter(place.host_pid, place.user)  # first: a process with threads may not
     _end_with_launcher(alive)
@@ -75,7 +76,7 @@ def main(place: Place, conn: Any, alive: Any, dump: Any, raw: Any) -> None:
         task = conn.recv_bytes()
         if not task:
             break
-        outcome = _run(place, board, task)
+        outcome = _run(place, board, memory, task)
         lines.end()
         conn.send(outcome)
 
@@ -99,7 +100,7 @@ def _join(place: Place) -> None:
     )
 
 
-def _run(place: Place, board: Board, task: bytes) -> tuple:
+def _run(place: Place, board: Board, memory: Any, task: bytes) -> tuple:
     from labkit.comm.torch_comm import TorchComm
 
     try:
@@ -109,6 +110,8 @@ def _run(place: Place, board: Board, task: bytes) -> tuple:
         return "failed", kind, f"could not load the function or its arguments ({message})", [], ranks
     comm = TorchComm(place.rank, place.K, place.device, board, place.hosts)
     comm._follow(law, seed)
+    if memory is not None:
+        comm._share(memory)
     board.leave(RUNNING)
     board.ready(time.perf_counter_ns())
     while not (start := board.started()):

@@ -54,7 +54,7 @@ def terms(form: Form, K: int, nbytes: float) -> Terms:
     messages = evaluate(form, K, nbytes, Link(1.0, math.inf)) - seconds
     serial = evaluate(form, K, nbytes, Link(0.0, 1.0)) - seconds
     # a link on which both cost the same, so that neither hides what the other does
-    link = Link(1.0, serial / messages if messages > 0 and serial > 0 else 1.0)
+    link = Link(1.0, (serial / messages if messages > 0 else 0.0) or 1.0)
     _straight(
         messages + serial / link.beta + seconds, evaluate(form, K, nbytes, link), form, "alpha and 1/beta"
     )

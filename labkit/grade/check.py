@@ -84,7 +84,10 @@ def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:
         else:
             status, message = "wrong", f"{_headline(error)}{_with(case)}{_own_lines(error)}"
     except Exception as error:
-        status, message = "wrong", f"it raised {type(error).__name__}: {error}{_with(case)}{_own_lines(error)}"
+        status, message = (
+            "wrong",
+            f"it raised {type(error).__name__}: {error}{_with(case)}{_own_lines(error)}",
+        )
     return Verdict(
         exercise.id, exercise.title, status, exercise.points * (status == "right"), exercise.points, message
     )

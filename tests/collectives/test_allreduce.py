@@ -21,6 +21,8 @@ from labkit.collectives import (
     ring_allreduce_inplace,
     server_allreduce,
     server_allreduce_inplace,
+    shared_allreduce,
+    shared_allreduce_inplace,
     textbook_ring_allreduce,
     torus_allreduce,
     torus_allreduce_inplace,
@@ -74,6 +76,7 @@ ALL = {
         lambda comm, x: server_allreduce(comm, x, servers=comm.K),
         lambda comm, x: server_allreduce_inplace(comm, x, servers=comm.K),
     ),
+    "shared": (shared_allreduce, shared_allreduce_inplace),
     "hierarchical": (
         lambda comm, x: hierarchical_allreduce(comm, x, hosts=HOSTS[: comm.K]),
         lambda comm, x: hierarchical_allreduce_inplace(comm, x, hosts=HOSTS[: comm.K]),
@@ -95,6 +98,7 @@ SENT = {
         lambda K, n: server_messages(K, n, min(2, K)),
     ),
     "all serve": (lambda K, n: server_bytes(K, n, 8, K), lambda K, n: server_messages(K, n, K)),
+    "shared": (lambda K, n: np.zeros(K, int), lambda K, n: np.zeros(K, int)),  # memory, not messages
     "hierarchical": (
         lambda K, n: hierarchical_bytes(HOSTS[:K], n, 8),
         lambda K, n: hierarchical_messages(HOSTS[:K], n),
