@@ -41,10 +41,12 @@ def flat(x: Any) -> Any:
         if x.flags.c_contiguous and x.flags.writeable:
             return x.reshape(-1)
         raise ValueError("x must be contiguous and writeable to be reduced in place; pass x.copy()")
-    describe(x, "x")
+    if not is_torch(x):
+        describe(x, "x")  # which refuses it
     if not x.is_contiguous():
         raise ValueError("x must be contiguous to be reduced in place; pass x.contiguous()")
-    return (x.detach() if x.requires_grad else x).view(-1)
+    x = x.detach() if x.requires_grad else x
+    return x if x.dim() == 1 else x.view(-1)
 
 
 def chunks(x: Any, K: int) -> list[Any]:

@@ -40,7 +40,7 @@ class Emulated:
         talk at memory speed.
     slow: other rates for some hosts, as {2: 1e7}.
     delay_s: seconds added to every message by each port it leaves (needs ``netem`` in the kernel).
-    law, seed, threads, pool: as in ``Processes``.
+    law, seed, threads, pool, watch: as in ``Processes``.
     """
 
     rate: float
@@ -51,6 +51,7 @@ class Emulated:
     seed: int = 0
     threads: int | None = None
     pool: Pool | None = None
+    watch: bool = True
 
     def __post_init__(self) -> None:
         for name, rate in (("rate", self.rate), *((f"slow[{h}]", r) for h, r in self.slow.items())):

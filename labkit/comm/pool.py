@@ -28,7 +28,8 @@ from labkit.comm.postmortem import Coroner
 from labkit.comm.worker import Place, main
 
 if TYPE_CHECKING:
-    from labkit.comm.emulated import Network
+    from labkit.comm.emulated import Emulated, Network
+    from labkit.comm.processes import Processes
 
 START_S = 120.0  # to start workers, the import of torch on a cold disk included
 _open: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -109,12 +110,12 @@ class Pool:
     # -- running ----------------------------------------------------------------------------------------------
 
     def run(
-        self, f: Callable[..., Any], args: tuple, kwargs: dict, law: Any, seed: int, timeout_s: float
+        self, f: Callable[..., Any], args: tuple, kwargs: dict, world: Processes | Emulated, timeout_s: float
     ) -> list[tuple[bytes, dict]]:
         """Run ``f`` on every worker; per rank its pickled result and its record. A failure closes the pool."""
         if self.closed:
             raise LaunchError("this pool is closed (a worker failed or close() was called); make a new one")
-        task = _pack(f, args, kwargs, law, seed)
+        task = _pack(f, args, kwargs, (world.law, world.seed, world.watch))
         try:
             self._board.clear()
             for k, conn in enumerate(self._conns):
@@ -213,11 +214,11 @@ def _close_all() -> None:
         pool.close()
 
 
-def _pack(f: Any, args: tuple, kwargs: dict, law: Any, seed: int) -> bytes:
+def _pack(f: Any, args: tuple, kwargs: dict, settings: tuple) -> bytes:
     try:
-        return cloudpickle.dumps((f, args, kwargs, law, seed))
+        return cloudpickle.dumps((f, args, kwargs, *settings))
     except Exception:
-        parts = {"f": f, **{f"argument {i}": a for i, a in enumerate(args)}, **kwargs, "law": law}
+        parts = {"f": f, **{f"argument {i}": a for i, a in enumerate(args)}, **kwargs, "law": settings[0]}
         for name, part in parts.items():
             try:
                 cloudpickle.dumps(part)

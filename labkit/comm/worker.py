@@ -101,14 +101,14 @@ def _join(place: Place) -> None:
 
 
 def _run(place: Place, board: Board, memory: Any, task: bytes) -> tuple:
-    from labkit.comm.torch_comm import TorchComm
+    from labkit.comm.torch_comm import BareComm, TorchComm
 
     try:
-        f, args, kwargs, law, seed = pickle.loads(task)
+        f, args, kwargs, law, seed, watch = pickle.loads(task)
     except BaseException as error:
         kind, message, _, ranks = _report(error)
         return "failed", kind, f"could not load the function or its arguments ({message})", [], ranks
-    comm = TorchComm(place.rank, place.K, place.device, board, place.hosts)
+    comm = (TorchComm if watch else BareComm)(place.rank, place.K, place.device, board, place.hosts)
     comm._follow(law, seed)
     if memory is not None:
         comm._share(memory)

@@ -7,52 +7,107 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 
-from labkit import machine
-from labkit.collectives import ring_allreduce_inplace, textbook_ring_allreduce
+from labkit import cost, machine
+from labkit.collectives import (
+    doubling_allreduce_inplace,
+    halving_allreduce_inplace,
+    ring_allreduce_inplace,
+    shared_allreduce_inplace,
+    textbook_ring_allreduce,
+)
 from labkit.comm import Processes, Simulated, launch
 
 SIZES = (1_000, 100_000, 1_000_000, 10_000_000)
+WAYS = {  # all-reduces in place, and their prices where they send messages
+    "ring": (ring_allreduce_inplace, cost.ring_time),
+    "doubling": (doubling_allreduce_inplace, cost.doubling_time),
+    "halving": (halving_allreduce_inplace, cost.halving_time),
+    "shared": (shared_allreduce_inplace, None),
+}
 
 
-def timings(comm, n: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds per all-reduce of n float32, ours and gloo's in turn; this rank's view, from one common start each."""
+def timings(comm, n: int, repeats: int, blocks: int) -> dict[str, list[float]]:
+    """Seconds per all-reduce of n float32, ``repeats`` back to back, a block of each way in turn; this rank's view."""
     import torch
     import torch.distributed as dist
 
-    x = torch.full((n,), float(comm.rank))
-    ways = {"ring": lambda: ring_allreduce_inplace(comm, x), "gloo": lambda: dist.all_reduce(x)}
-    if n <= 1_000_000:
-        ways["textbook"] = lambda: textbook_ring_allreduce(comm, x)
+    x, y = torch.ones(n), torch.empty(n)
+    ways = {"gloo": lambda: dist.all_reduce(x), "copy": lambda: y.copy_(x)}
+    ways |= {name: partial(way, comm, x) for name, (way, _) in WAYS.items()}
     spent: dict[str, list[float]] = {name: [] for name in ways}
-    for i in range(repeats + 2):
+    for block in range(blocks + 1):
         for name, way in ways.items():
-            x.fill_(1.0)
+            x.fill_(0.0)
+            way()
             comm.barrier()
             begun = time.perf_counter()
-            way()
-            if i >= 2:
-                spent[name].append(time.perf_counter() - begun)
+            for _ in range(repeats):
+                way()
+            if block:
+                spent[name].append((time.perf_counter() - begun) / repeats)
     return spent
+
+
+def measured(K: int, n: int, launches: int) -> dict[str, float]:
+    """Median seconds of each way over the launches; of each block, what the slowest rank took."""
+    repeats, blocks = (
+        (100, 5) if n <= 1_000 else (20, 5) if n <= 100_000 else (4, 4) if n <= 1_000_000 else (1, 5)
+    )
+    medians: dict[str, list[float]] = {}
+    for _ in range(launches):
+        run = launch(
+            timings,
+            K,
+            n,
+            repeats,
+            blocks,
+            world=Processes(device="cpu", threads=1, watch=False),
+            timeout_s=300,
+        )
+        for name in run.results[0]:
+            slowest = np.max([r[name] for r in run.results], axis=0)
+            medians.setdefault(name, []).append(statistics.median(slowest))
+    return {name: statistics.median(v) for name, v in medians.items()}
+
+
+def target(name: str, n: int, K: int) -> float | None:
+    """The ratio to gloo that targets ask for."""
+    if name == "ring":
+        return 0.65 if n == 1_000 else 1.0 if n >= 1_000_000 else None
+    if name == "doubling":
+        return {2: 0.35, 4: 0.20}[K] if n == 1_000 else None
+    if name == "shared":
+        return 0.02 if n == 1_000 else 0.12 if n == 100_000 else 0.20
+    return None
 
 
 def allreduce_table(launches: int, rows: list) -> None:
     for K in (2, 4):
+        samples, tables = [], {}
         for n in SIZES:
-            repeats = 200 if n <= 1_000 else 60 if n <= 100_000 else 20 if n <= 1_000_000 else 8
-            medians: dict[str, list[float]] = {}
-            for _ in range(launches):
-                run = launch(timings, K, n, repeats, world=Processes(device="cpu", threads=1), timeout_s=300)
-                for name in run.results[0]:
-                    slowest = np.max([r[name] for r in run.results], axis=0)
-                    medians.setdefault(name, []).append(statistics.median(slowest))
-            m = {name: statistics.median(v) for name, v in medians.items()}
-            target = 0.65 if n == 1_000 else 1.0 if n >= 1_000_000 else None
-            rows.append((f"ring / gloo, n = {n:.0e}, K = {K}", m["ring"], m["gloo"], target))
-            if "textbook" in m:
-                rows.append((f"  textbook ring / gloo, n = {n:.0e}, K = {K}", m["textbook"], m["gloo"], None))
+            m = tables[n] = measured(K, n, launches)
+            for name in WAYS:
+                rows.append((f"{name} / gloo, n = {n:.0e}, K = {K}", m[name], m["gloo"], target(name, n, K)))
+            if n == 10_000_000:
+                rows.append(
+                    (f"shared / copying the same bytes, n = {n:.0e}, K = {K}", m["shared"], m["copy"], 1.2)
+                )
+            samples += [cost.Sample(form, K, 4 * n, m[name]) for name, (_, form) in WAYS.items() if form]
+        choice(K, samples, tables, rows)
+
+
+def choice(K: int, samples: list, tables: dict, rows: list) -> None:
+    """Whether ``best``, on the link fitted to this machine's own times, names the fastest of those that send messages."""
+    forms = {name: form for name, (_, form) in WAYS.items() if form}
+    link = cost.fit(samples).link
+    for n, m in tables.items():
+        name = cost.best(K, 4 * n, link, forms)
+        fastest = min(m[other] for other in forms)
+        rows.append((f"best ({name}) / fastest message way, n = {n:.0e}, K = {K}", m[name], fastest, 1.1))
 
 
 def best_of(times: int, f) -> float:
@@ -110,11 +165,11 @@ def main() -> None:
     simulation(rows)
     allreduce_table(launches, rows)
     print(f"{machine.describe()}\n")
-    print(f"{'figure':44} {'ours, ms':>10} {'beside, ms':>10} {'ratio':>7} {'target':>7}  met")
+    print(f"{'figure':52} {'ours, ms':>10} {'beside, ms':>10} {'ratio':>7} {'target':>7}  met")
     for name, ours, peer, target in rows:
         met = "" if target is None else "yes" if ours <= target * peer else "NO"
         print(
-            f"{name:44} {ours * 1e3:10.3f} {peer * 1e3:10.3f} {ours / peer:7.2f} "
+            f"{name:52} {ours * 1e3:10.3f} {peer * 1e3:10.3f} {ours / peer:7.2f} "
             f"{'' if target is None else f'{target:.2f}':>7}  {met}"
         )
 

@@ -320,3 +320,27 @@ def test_ranks_use_the_gpu_and_may_share_one():
     run = launch(f, 2, world="processes")
     assert [r[1] for r in run.results] == [3.0, 3.0]
     assert all(r[0].startswith("cuda") for r in run.results) and "x NVIDIA" in run.where
+
+
+@pytest.mark.processes
+def test_unwatched_workers_give_the_same_bits_and_bytes():
+    from labkit.collectives import doubling_allreduce, ring_allreduce
+
+    def f(comm):
+        import torch
+
+        x = np.random.default_rng(comm.rank).standard_normal(1001)
+        odd = torch.from_numpy(x.copy())[::2]  # not contiguous: staged
+        into = torch.empty(2, 501, dtype=torch.float64)[0:1].T
+        right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
+        comm.sendrecv(odd, right, into, left)
+        comm.barrier()
+        way = ring_allreduce if comm.K != 2 else doubling_allreduce
+        return way(comm, x).tobytes(), way(comm, torch.from_numpy(x)).numpy().tobytes(), float(into.sum())
+
+    for K in (2, 3):
+        bare = launch(f, K, world=Processes(device="cpu", watch=False))
+        watched = launch(f, K, world=Processes(device="cpu"))
+        assert bare.results == watched.results
+        assert bare.bytes_sent.tolist() == watched.bytes_sent.tolist()
+        assert bare.messages_sent.tolist() == watched.messages_sent.tolist()
