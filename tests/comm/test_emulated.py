@@ -27,10 +27,10 @@ pytestmark = [
 
 
 def hubs() -> list[psutil.Process]:
-    """Every process that runs netns.py, anywhere on this machine."""
+    """Every process that runs this checkout's netns.py."""
     found = []
     for p in psutil.process_iter(["cmdline"]):
-        if any(part.endswith("labkit/comm/netns.py") for part in p.info["cmdline"] or []):
+        if netns.__file__ in (p.info["cmdline"] or []):
             found.append(p)
     return found
 

@@ -272,7 +272,7 @@ def test_under_torchrun_the_same_launch_uses_the_group_it_finds(tmp_path):
     script.write_text(
         "import numpy as np\nfrom labkit import launch\nfrom labkit.collectives import ring_allreduce\n"
         "run = launch(lambda c: float(ring_allreduce(c, np.full(4, 1.0 + c.rank))[0]), 2, world='processes')\n"
-        "print('got', run.results, run.bytes_sent.tolist(), flush=True)\n"
+        "import os; os.write(1, f'got {run.results} {run.bytes_sent.tolist()}\\n'.encode())\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [
