@@ -52,60 +52,65 @@ class Pool:
         hosts: tuple[int, ...] | None = None,
         network: Network | None = None,
     ) -> None:
-        import torch.distributed as dist
-
-        hosts = (0,) * K if hosts is None else hosts
         self.K, self.closed = K, False
         self.backend, self.devices = backend, tuple(devices)
+        self._hosts = (0,) * K if hosts is None else hosts
+        self._network = network
+        self._store: Any = None
+        self._alive: Any = None
         self._workers: list[Any] = []
         self._conns: list[Any] = []
         self._dumps: list[Any] = []
-        mp = context()
-        self._raw = mp.RawArray("q", words(K))
-        self._board = Board(self._raw, K)
-        memory = mp.RawArray("q", windows.words(K)) if len(set(hosts)) == 1 else None
-        self._coroner = Coroner(K, self._board, self._workers, self._dumps)
-        self._network = network
-        self._store = (
-            None if network else dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        )
-        # An emulated host can't reach this process: rank 0 keeps the store, in a network where every port is free.
-        store = (
-            ("127.0.0.1", self._store.port) if self._store else (netns.address(hosts[0]), netns.STORE_PORT)
-        )
-        alive, self._alive = mp.Pipe(duplex=False)
-        env = {
-            k: v for k, v in os.environ.items() if k.startswith(("CUDA", "NCCL", "GLOO", "TORCH", "PYTORCH"))
-        }
-        device = "eth0" if network else "lo0" if sys.platform == "darwin" else "lo"
-        env["GLOO_SOCKET_IFNAME"] = device
         _open.add(self)
         try:
-            with starting, no_main_module():
-                for k in range(K):
-                    here, there = mp.Pipe()
-                    dump, dumped = mp.Pipe(duplex=False)
-                    pid, user = (network.pids[hosts[k]], network.user) if network else (0, False)
-                    serves = network is not None and k == 0
-                    place = Place(
-                        k, K, store, serves, hosts, pid, user, backend, devices[k], threads, START_S, env
-                    )
-                    p = mp.Process(
-                        target=main,
-                        args=(place, there, alive, dumped, self._raw, memory),
-                        name=f"labkit rank {k}",
-                    )
-                    self._conns.append(here)
-                    self._dumps.append(dump)
-                    p.start()
-                    self._workers.append(p)
-                    there.close()
-                    dumped.close()
-            alive.close()
+            self._start(threads)
             self._collect("ready", START_S)
+        except OSError as error:  # no disk, no memory, no file left to open
+            self.close()
+            raise LaunchError(f"the system refused what {K} worker processes need: {error}") from error
         except BaseException:
             self.close()
             raise
+
+    def _start(self, threads: int) -> None:
+        import torch.distributed as dist
+
+        K, hosts, network = self.K, self._hosts, self._network
+        mp = context()
+        self._raw = mp.RawArray("q", words(K))
+        self._board = Board(self._raw, K)
+        self._coroner = Coroner(K, self._board, self._workers, self._dumps)
+        memory = mp.RawArray("q", windows.words(K)) if len(set(hosts)) == 1 else None
+        if network is None:
+            self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            store, device = ("127.0.0.1", self._store.port), "lo0" if sys.platform == "darwin" else "lo"
+        else:  # an emulated host can't reach this process: rank 0 keeps the store, where every port is free
+            store, device = (netns.address(hosts[0]), netns.STORE_PORT), "eth0"
+        env = {
+            k: v for k, v in os.environ.items() if k.startswith(("CUDA", "NCCL", "GLOO", "TORCH", "PYTORCH"))
+        }
+        env["GLOO_SOCKET_IFNAME"] = device
+        alive, self._alive = mp.Pipe(duplex=False)
+        with starting, no_main_module():
+            for k in range(K):
+                here, there = mp.Pipe()
+                dump, dumped = mp.Pipe(duplex=False)
+                self._conns.append(here)
+                self._dumps.append(dump)
+                pid, user = (network.pids[hosts[k]], network.user) if network else (0, False)
+                serves = network is not None and k == 0
+                where = (pid, user, self.backend, self.devices[k])
+                place = Place(k, K, store, serves, hosts, *where, threads, START_S, env)
+                p = mp.Process(
+                    target=main,
+                    args=(place, there, alive, dumped, self._raw, memory),
+                    name=f"labkit rank {k}",
+                )
+                p.start()
+                self._workers.append(p)
+                there.close()
+                dumped.close()
+        alive.close()
 
     # -- running ----------------------------------------------------------------------------------------------
 
@@ -195,7 +200,7 @@ class Pool:
                         continue
         for p in self._workers:
             p.join(10)
-        for conn in [*self._conns, *self._dumps, self._alive]:
+        for conn in [*self._conns, *self._dumps, *([self._alive] if self._alive else [])]:
             conn.close()
         self._store = None
         if self._network is not None:

@@ -260,6 +260,27 @@ def test_nccl_without_a_gpu_for_every_rank_is_refused():
     )
 
 
+@pytest.mark.parametrize("world", [Processes(), pytest.param("emulated", id="emulated")])
+def test_a_full_disk_or_too_many_open_files_is_one_sentence(monkeypatch, world):
+    import torch.multiprocessing
+
+    from labkit.comm import Emulated, emulated
+
+    if world == "emulated":
+        if (why := emulated.unavailable()) is not None:
+            pytest.skip(f"no network namespaces: {why}")
+        world = Emulated(1e8)
+    launch(lambda comm: 0, 1, world="processes")  # the fork server is there
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    context = torch.multiprocessing.get_context("forkserver")
+    monkeypatch.setattr(context, "RawArray", full)
+    error = within(5, LaunchError, lambda comm: 0, 2, world=world)
+    assert "the system refused what 2 worker processes need: [Errno 28] No space left on device" in str(error)
+
+
 def test_an_argument_that_cannot_travel_is_named():
     lock = threading.Lock()
     assert "argument 1 (lock) cannot be sent" in str(within(10, TypeError, lambda comm, *a: 0, 2, 1, lock))

@@ -1,0 +1,86 @@
+"""Launches from a notebook's cells, in JupyterLab's own kernel."""
+
+from __future__ import annotations
+
+import os
+import queue
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+jupyter_client = pytest.importorskip("jupyter_client")
+pytestmark = pytest.mark.processes
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def kernel():
+    manager = jupyter_client.KernelManager(kernel_name="python3")
+    manager.start_kernel(env={**os.environ, "PYTHONPATH": str(ROOT)})
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    yield manager, client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def outputs(client, request: str, until: str = "", timeout: float = 60) -> str:
+    """What a cell printed, until it is idle or has printed ``until``."""
+    text, end = "", time.monotonic() + timeout
+    while time.monotonic() < end:
+        try:
+            message = client.get_iopub_msg(timeout=1)
+        except queue.Empty:
+            continue
+        if message["parent_header"].get("msg_id") != request:
+            continue
+        content = message["content"]
+        if message["msg_type"] == "stream":
+            text += content["text"]
+        elif message["msg_type"] == "error":
+            text += f"\n{content['ename']}: {content['evalue']}\n" + "\n".join(content["traceback"])
+        elif message["msg_type"] == "status" and content["execution_state"] == "idle":
+            return text
+        if until and text.count(until) >= 3:
+            return text
+    raise TimeoutError(text)
+
+
+def workers(manager) -> list[psutil.Process]:
+    kernel = psutil.Process(manager.provisioner.pid)
+    servers = [c for c in kernel.children() if any("forkserver" in part for part in c.cmdline())]
+    return [w for server in servers for w in server.children(recursive=True)]
+
+
+def test_a_cells_function_runs_prints_fails_with_its_line_and_can_be_interrupted(kernel):
+    manager, client = kernel
+    client.execute("from labkit import launch\nimport time")
+    first = client.execute(
+        "def f(comm):\n    print('rank', comm.rank, 'here')\n    return comm.rank ** 2\n"
+        "print(launch(f, 3, world='processes').results)"
+    )
+    said = outputs(client, first)
+    assert "[0, 1, 4]" in said and said.count("here") == 3 and "[rank 2] rank 2 here" in said
+
+    failing = client.execute(
+        "def g(comm):\n    if comm.rank == 1:\n        return comm.rank / 0  # my own line\nlaunch(g, 2, world='processes')"
+    )
+    said = outputs(client, failing)
+    assert "rank 1 raised ZeroDivisionError" in said and "# my own line" in said
+
+    endless = client.execute(
+        "def h(comm):\n    print('working')\n    time.sleep(1000)\nlaunch(h, 3, world='processes', timeout_s=900)"
+    )
+    outputs(client, endless, until="working")
+    running = workers(manager)
+    assert len(running) == 3
+    manager.interrupt_kernel()
+    assert "KeyboardInterrupt" in outputs(client, endless)
+    _, alive = psutil.wait_procs(running, timeout=5)
+    assert not alive
+
+    again = client.execute("print(launch(f, 2, world='processes').results)")
+    assert "[0, 1]" in outputs(client, again)
