@@ -7,10 +7,10 @@
 array([3., 3., 3., 3.])
 """
 
-from labkit.comm import Comm, Processes, Run, Simulated, launch
+from labkit.comm import Comm, Emulated, Processes, Run, Simulated, launch
 from labkit.cost import Link
 from labkit.grade import check
 from labkit.timing import Timeline
 
 __version__ = "0.1.0"
-__all__ = ["Comm", "Link", "Processes", "Run", "Simulated", "Timeline", "check", "launch"]
+__all__ = ["Comm", "Emulated", "Link", "Processes", "Run", "Simulated", "Timeline", "check", "launch"]

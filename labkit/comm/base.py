@@ -56,26 +56,24 @@ def is_torch(data: Any) -> bool:
 
 def describe(data: Any, name: str) -> Described:
     """Number of elements, dtype code and bytes of a numpy array or torch tensor; TypeError for anything else."""
-    try:
-        code, itemsize = _code_of[data.dtype]
-        n = data.size if type(data) is np.ndarray else data.numel()
-    except (KeyError, AttributeError, TypeError):
-        code, itemsize = _code_of[data.dtype] = _learn(data, name)
-        n = data.size if isinstance(data, np.ndarray) else data.numel()
+    dtype = getattr(data, "dtype", None)
+    code, itemsize = _code_of.get(dtype) or _learn(data, dtype, name)
+    n = data.size if isinstance(data, np.ndarray) else data.numel()
     return Described(n, code, n * itemsize)
 
 
-def _learn(data: Any, name: str) -> tuple[int, int]:
+def _learn(data: Any, dtype: Any, name: str) -> tuple[int, int]:
     """Code and item size of a dtype not met before."""
     if not (isinstance(data, np.ndarray) or is_torch(data)):
         raise TypeError(
             f"{name} must be a numpy array or a torch tensor, got {type(data).__name__}; wrap a number as np.array([x])"
         )
-    native = not isinstance(data, np.ndarray) or data.dtype.isnative
-    label = data.dtype.name if isinstance(data, np.ndarray) else str(data.dtype).removeprefix("torch.")
+    native = not isinstance(data, np.ndarray) or dtype.isnative
+    label = dtype.name if isinstance(data, np.ndarray) else str(dtype).removeprefix("torch.")
     if label not in DTYPES[1:] or not native:
-        raise TypeError(f"{name} must hold numbers that can travel as bytes, got dtype {data.dtype}")
-    return DTYPES.index(label), data.dtype.itemsize
+        raise TypeError(f"{name} must hold numbers that can travel as bytes, got dtype {dtype}")
+    _code_of[dtype] = DTYPES.index(label), dtype.itemsize
+    return _code_of[dtype]
 
 
 class _Meeting:
