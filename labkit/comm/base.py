@@ -56,21 +56,19 @@ def is_torch(data: Any) -> bool:
 
 def describe(data: Any, name: str) -> Described:
     """Number of elements, dtype code and bytes of a numpy array or torch tensor; TypeError for anything else."""
-    dtype = getattr(data, "dtype", None)
-    code, itemsize = _code_of.get(dtype) or _learn(data, dtype, name)
-    n = data.size if isinstance(data, np.ndarray) else data.numel()
-    return Described(n, code, n * itemsize)
-
-
-def _learn(data: Any, dtype: Any, name: str) -> tuple[int, int]:
-    """Code and item size of a dtype not met before."""
-    if not (isinstance(data, np.ndarray) or is_torch(data)):
+    n = data.size if isinstance(data, np.ndarray) else data.numel() if is_torch(data) else None
+    if n is None:
         raise TypeError(
             f"{name} must be a numpy array or a torch tensor, got {type(data).__name__}; wrap a number as np.array([x])"
         )
-    native = not isinstance(data, np.ndarray) or dtype.isnative
-    label = dtype.name if isinstance(data, np.ndarray) else str(dtype).removeprefix("torch.")
-    if label not in DTYPES[1:] or not native:
+    code, itemsize = _code_of.get(data.dtype) or _learn(data.dtype, name)
+    return Described(n, code, n * itemsize)
+
+
+def _learn(dtype: Any, name: str) -> tuple[int, int]:
+    """Code and item size of a dtype not met before."""
+    label = dtype.name if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
+    if label not in DTYPES[1:] or not getattr(dtype, "isnative", True):
         raise TypeError(f"{name} must hold numbers that can travel as bytes, got dtype {dtype}")
     _code_of[dtype] = DTYPES.index(label), dtype.itemsize
     return _code_of[dtype]

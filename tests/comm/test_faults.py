@@ -305,7 +305,9 @@ def test_wrong_data_and_peers_are_refused_on_the_spot(world):
 
     for what, sentence in {
         (lambda c: c.send([1.0], 1)): "data must be a numpy array or a torch tensor, got list",
+        (lambda c: c.send(np.float64(1), 1)): "data must be a numpy array or a torch tensor, got float64",
         (lambda c: c.send(np.array(["a"]), 1)): "data must hold numbers",
+        (lambda c: c.send(np.ones(2, ">f4"), 1)): "data must hold numbers",
         (lambda c: c.send(np.ones(1), 2)): "to must be a rank from 0 to 1, got 2",
         (lambda c: c.recv(np.ones(1), c.rank)): "another rank",
         (lambda c: c.compute(-1)): "seconds must be finite and >= 0",
