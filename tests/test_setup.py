@@ -85,6 +85,9 @@ def test_import_labkit_is_quick() -> None:
 
 
 def test_import_labkit_brings_nothing_heavy() -> None:
-    code = f"import sys, labkit; print([m for m in {HEAVY!r} if m in sys.modules])"
+    code = (
+        "import sys, labkit, labkit.collectives; [getattr(labkit, name) for name in labkit.__all__]; "
+        f"print([m for m in {HEAVY!r} if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
