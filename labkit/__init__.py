@@ -15,15 +15,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from labkit.comm import Comm, Emulated, Processes, Run, Simulated, launch
+    from labkit.comm import Comm, Emulated, Processes, Run, Simulated
+    from labkit.comm.launch import launch
     from labkit.cost import Link
-    from labkit.grade import check
+    from labkit.grade.check import check
     from labkit.timing import Timeline
 
 __version__ = "0.1.0"
 __all__ = ["Comm", "Emulated", "Link", "Processes", "Run", "Simulated", "Timeline", "check", "launch"]
 
-_HOME = {name: "labkit.comm" for name in __all__} | {
+_HOME = dict.fromkeys(__all__, "labkit.comm") | {
     "Link": "labkit.cost",
     "Timeline": "labkit.timing",
     "check": "labkit.grade",

@@ -23,14 +23,18 @@ import sys
 
 NEWUSER, NEWNET = 0x10000000, 0x40000000
 SUBNET, STORE_PORT = "10.77.0", 29400
-# What a port that has rested may send at once: a millisecond's worth, but at least four packets. It is what the shaper's timer
-# may be late without loss, which on a busy machine it is; and it is a millisecond that an all-reduce gets for nothing.
+# What a port that has rested may send at once: a millisecond's worth, but at least four packets. It is what the shaper's
+# timer may be late without loss, which on a busy machine it is; and it is a millisecond that an all-reduce gets for nothing.
 BURST_S, LEAST_BURST = 0.001, 6_200
 # Bytes that may queue at a port: more than TCP has under way, so that nothing is dropped.
 LIMIT = 8_000_000
-# Where nothing is dropped, Reno sends whatever the port takes. BBR, the default here and there, would pace by its own guess of
-# the rate, and a window that shrinks at rest would have a long message start like a short one. Reno is allowed everywhere.
+# Where nothing is dropped, Reno sends whatever the port takes, and every kernel allows it. BBR, the default here and there,
+# would pace by its own guess of the rate; a window that shrinks at rest would have long messages start like short ones.
 TCP = {"tcp_congestion_control": "reno", "tcp_slow_start_after_idle": "0"}
+# What TCP takes from a sender ahead of the port. With the usual megabytes a send returns long before the data have arrived,
+# and the next message shares the port with it: a tree of four took a quarter longer than its messages one after another.
+# With less than a worker sends while it waits for a core, the port would run dry.
+BUFFER_S, LEAST_BUFFER = 0.016, 65_536
 _SBIN = "/usr/sbin:/sbin:/usr/local/sbin"
 
 
@@ -110,11 +114,13 @@ def _host(host: int, rate: float, delay_s: float, ready: int, go: int, done: int
         os.write(ready, b"+")
         if os.read(go, 1) != b"+":
             os._exit(0)
-        _call("ip", "link", "set", "lo", "up")
+        # With its usual packets of 64 kB a connection inside the host would stand still, waiting for room for another one.
+        _call("ip", "link", "set", "lo", "mtu", 1500, "up")
         _call("ip", "addr", "add", f"{address(host)}/24", "dev", "eth0")
         _call("ip", "link", "set", "eth0", "up")
         _shape("eth0", rate, delay_s)
-        for name, value in TCP.items():
+        buffer = max(int(rate * BUFFER_S), LEAST_BUFFER)
+        for name, value in {**TCP, "tcp_wmem": f"4096 16384 {buffer}"}.items():
             with contextlib.suppress(OSError), open(f"/proc/sys/net/ipv4/{name}", "w") as f:
                 f.write(value)
         os.write(done, b"+")

@@ -5,9 +5,9 @@ w_{d+1} = 0, and a spring between neighbours,
 
     f(w) = (L / 8) sum_{i=0}^{d} (w_i - w_{i+1})^2,
 
-his function plus the constant L / 8. Each spring is one of the N = d + 1 examples, so a split is a choice of shards. Starting
-at zero, the gradient at a point with t leading non-zero coordinates reaches t + 1 of them: one more a round. If the springs go
-to two workers in turn, neither gets further alone, whatever it does between two exchanges (Arjevani and Shamir 2015, section 4).
+his function plus the constant L / 8. Each spring is one of the N = d + 1 examples, so a split is a choice of shards. From
+zero, a point with t leading non-zero coordinates has a gradient that reaches t + 1: one more a round. If the springs go to
+two workers in turn, neither gets further alone, whatever it does between two exchanges (after Arjevani and Shamir 2015).
 
 Symbols: d coordinates, N = d + 1 springs, L smoothness, t rounds, ``distance`` from the start to the minimiser.
 """
@@ -73,8 +73,8 @@ def least_gap(t: ArrayLike, d: int, L: float = 1.0) -> Any:
 
 
 def nesterov_gap(t: ArrayLike, distance: float, L: float = 1.0) -> Any:
-    """``3 L distance^2 / (32 (t + 1)^2)`` (Nesterov 2004, theorem 2.1.7): for every first-order method and every t >= 1 there is
-    a convex L-smooth function of d >= 2 t + 1 coordinates on which the method is no better after t rounds.
+    """``3 L distance^2 / (32 (t + 1)^2)``, Nesterov (2004), theorem 2.1.7: for every first-order method and every
+    t >= 1 there is a convex L-smooth function of d >= 2 t + 1 coordinates on which it is no better after t rounds.
 
     distance: from start to minimiser, >= 0. The function is ``chain(2 t + 1, L)``, whose ``least_gap`` lies just above this.
     """
