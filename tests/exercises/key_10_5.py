@@ -210,19 +210,20 @@ def swap_through_everyone(comm, x):
 # -- 6 ----------------------------------------------------------------------------------------------------------------
 
 
-def fit_link(nbytes, seconds):
-    slope, intercept = np.polyfit(nbytes, np.asarray(seconds) / 2, 1)
-    return intercept, 1 / slope
+def slow_port(seconds, middle=np.nanmedian):
+    out, into = middle(seconds, axis=1), middle(seconds, axis=0)
+    if np.max(out) / np.median(out) > np.max(into) / np.median(into):
+        return int(np.argmax(out)), "out"
+    return int(np.argmax(into)), "in"
 
 
-def fit_two_points(nbytes, seconds):
-    slope = (seconds[1] - seconds[0]) / (nbytes[1] - nbytes[0]) / 2
-    return seconds[0] / 2 - slope * nbytes[0], 1 / slope
-
-
-def round_trip(nbytes, seconds):
-    slope, intercept = np.polyfit(nbytes, seconds, 1)
-    return intercept, 1 / slope
+def slowest_message(seconds):
+    sender, receiver = np.unravel_index(np.nanargmax(seconds), seconds.shape)
+    return (
+        (int(sender), "out")
+        if np.nanmean(seconds[sender]) > np.nanmean(seconds[:, receiver])
+        else (int(receiver), "in")
+    )
 
 
 SOLUTIONS = {
@@ -231,7 +232,7 @@ SOLUTIONS = {
     "10.5-3": bytes_each_rank_sends,
     "10.5-4": tie_bytes,
     "10.5-5": swap_with_neighbours,
-    "10.5-6": fit_link,
+    "10.5-6": slow_port,
 }
 
 MUTANTS = {
@@ -279,12 +280,13 @@ MUTANTS = {
         lambda comm, x: swap_with_neighbours(comm, x)[::-1],
     ],
     "10.5-6": [
-        fit_two_points,
-        round_trip,
-        lambda nbytes, seconds: (fit_link(nbytes, seconds)[0], 1 / fit_link(nbytes, seconds)[1]),
-        lambda nbytes, seconds: (min(seconds) / 2, fit_link(nbytes, seconds)[1]),
-        lambda nbytes, seconds: (fit_link(nbytes, seconds)[0], max(nbytes) / max(seconds) * 2),
-        lambda nbytes, seconds: fit_link(nbytes, seconds)[::-1],
+        slowest_message,  # one unlucky message decides
+        lambda seconds: slow_port(seconds, np.nanmean),  # a mean listens to bad luck
+        lambda seconds: slow_port(seconds.T),  # rows and columns the wrong way round
+        lambda seconds: (slow_port(seconds)[0], "out"),
+        lambda seconds: (int(np.nanargmax(np.nanmedian(seconds, 0) + np.nanmedian(seconds, 1))), "in"),
+        lambda seconds: slow_port(-seconds),
+        lambda seconds: slow_port(seconds)[0],
     ],
 }
 

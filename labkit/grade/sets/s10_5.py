@@ -1,4 +1,4 @@
-"""Problem set 10.5: the halves of a ring, its bytes, its rival, a deadlock, and a link read off a clock.
+"""Problem set 10.5: the halves of a ring, its bytes, its rival, a deadlock, and a slow port found by the clock.
 
 Sources: Patarasuk and Yuan 2009 (ring), Chan et al. 2007 (tree), Hockney 1994 (alpha-beta). Chunk i of n elements is
 those from i n // K to (i + 1) n // K. Symbols: K workers, n elements, ``nbytes`` bytes, alpha and beta of the link.
@@ -176,33 +176,34 @@ def _neighbours(rng: np.random.Generator) -> Iterator[Case]:
 # -- 6: a link read off a clock ---------------------------------------------------------------------------------------
 
 
-def _fit(rng: np.random.Generator) -> Iterator[Case]:
-    ladders = [
-        [0, 10**6],
-        [100, 10**4, 10**6],
-        [8 * 10**6, 10**6, 10**3, 4 * 10**6],
-        [10**5, 2 * 10**5, 9 * 10**5],
-    ]
-    for i, ladder in enumerate([*ladders, list(range(10**5, 21 * 10**5, 10**5))]):
-        link = Link(float(rng.uniform(5e-6, 2e-4)), float(rng.uniform(2e8, 5e9)))
-        nbytes = np.array(ladder, dtype=float)
-        seconds = 2 * (link.alpha + nbytes / link.beta)
-        noisy = i == len(ladders)
-        if noisy:  # one hiccup up for each hiccup down, so that a line through all the points comes out right
-            wobble = np.tile([1.0, -1.0, -1.0, 1.0], 5) * float(rng.uniform(0.5, 0.9)) * link.alpha
-            seconds = seconds + wobble
-        said = f"{len(ladder)} sizes" + (", and a clock that wobbles" if noisy else "")
+def _slow_port(rng: np.random.Generator) -> Iterator[Case]:
+    for K, hiccup in ((3, False), (4, False), (5, True), (8, True)):
+        for direction in ("out", "in"):
+            slow = int(rng.integers(K))
+            seconds = np.full((K, K), float(rng.uniform(1e-3, 1e-1)))
+            if direction == "out":
+                seconds[slow, :] *= rng.uniform(1.5, 4.0)
+            else:
+                seconds[:, slow] *= rng.uniform(1.5, 4.0)
+            seconds *= rng.uniform(0.95, 1.05, (K, K))
+            if hiccup:  # one message between two healthy ports had bad luck, and is the slowest of all
+                a, b = rng.choice([k for k in range(K) if k != slow], 2, replace=False)
+                seconds[a, b] = 20 * np.max(seconds)
+            np.fill_diagonal(seconds, np.nan)
 
-        def judge(answer: Any, link: Link = link, rtol: float = 0.25 if noisy else 1e-6) -> None:
-            if not (isinstance(answer, (tuple, list, np.ndarray)) and len(answer) == 2):
-                raise Wrong(f"return two numbers, (alpha, beta), not {answer!r:.60}")
-            alpha, beta = number(answer[0], "alpha"), number(answer[1], "beta")
-            if 0 < beta < 1:
-                raise Wrong(f"beta is {beta:.3g}: that looks like seconds per byte; beta is bytes per second")
-            close(beta, link.beta, "beta (bytes per second)", rtol=rtol)
-            close(alpha, link.alpha, "alpha (seconds)", rtol=rtol)
+            def judge(answer: Any, slow: int = slow, direction: str = direction) -> None:
+                if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
+                    raise Wrong(f"return a pair (rank, direction), not {answer!r:.60}")
+                rank, way = answer
+                if way not in ("out", "in"):
+                    raise Wrong(f"the direction must be 'out' or 'in', not {way!r:.20}")
+                if number(rank, "the rank") != slow:
+                    raise Wrong(f"rank {rank} is not the one whose port is slow")
+                if way != direction:
+                    raise Wrong("that is the rank, but it is its other direction that is slow")
 
-        yield Case((nbytes, seconds), judge, label=said)
+            said = f"K = {K}" + (", and one message that had bad luck" if hiccup else "")
+            yield Case((seconds,), judge, label=said)
 
 
 def _exercise(i: int, title: str, points: int, function: str, cases: Callable[..., Any]) -> Exercise:
@@ -215,5 +216,5 @@ EXERCISES = (
     _exercise(3, "The bytes each rank sends", 2, "bytes_each_rank_sends", _bytes),
     _exercise(4, "Where tree and ring tie", 2, "tie_bytes", _crossover),
     _exercise(5, "Mend a deadlock", 3, "swap_with_neighbours", _neighbours),
-    _exercise(6, "A link read off a clock", 2, "fit_link", _fit),
+    _exercise(6, "Which port is slow?", 2, "slow_port", _slow_port),
 )
