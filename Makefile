@@ -30,6 +30,7 @@ notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has chan
 
 bench: $(READY)  ## the performance table: ours beside its peers
 	@$(PY) tests/bench/run.py
+	@$(PY) tests/bench/predict.py
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

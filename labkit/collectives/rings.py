@@ -18,7 +18,7 @@ from labkit.collectives.arrays import chunk_bounds, empty
 from labkit.comm.base import Comm, describe
 
 #: Chunks of more bytes than this travel in segments of it.
-SEGMENT_BYTES = 1 << 20
+SEGMENT_BYTES = 1 << 21
 
 
 def allreduce_among(comm: Comm, total: Any, ranks: Sequence[int], segment_bytes: int = SEGMENT_BYTES) -> None:
