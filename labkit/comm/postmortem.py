@@ -9,6 +9,7 @@ import linecache
 import os
 import signal
 import traceback
+from contextlib import suppress
 from typing import Any
 
 from labkit.comm.board import Board
@@ -72,38 +73,44 @@ class Coroner:
                 return RankTimeout(
                     f"{sentence} (deadline of {timeout_s:g} s)", ranks, self.where(ranks, "waits at")
                 )
+        who = busy or sorted(missing)
+        stacks = self._stacks(who)
+        # torch's own collectives leave no trace on the blackboard, but on the stack they do.
+        waiting = [k for k in who if any("distributed_c10d.py" in line for line in stacks[k])]
         returned = sorted(set(range(self.K)) - missing)
-        if returned and busy:
+        absent = [k for k in who if k not in waiting] or returned
+        if waiting and absent:
+            did = "was still running its own code" if absent != returned else "returned"
             return RankTimeout(
-                f"{ranks_phrase(busy)} had not returned at the deadline of {timeout_s:g} s, but {ranks_phrase(returned)} "
-                f"had: still computing, or in a collective that {ranks_phrase(returned)} left out (see the lines below)",
-                tuple(busy),
-                self.where(busy, "is at"),
+                f"{ranks_phrase(absent)} {did} without joining the torch.distributed call in which "
+                f"{ranks_phrase(waiting)} wait{'s' * (len(waiting) == 1)} (deadline of {timeout_s:g} s)",
+                tuple(absent),
+                _told(stacks, "is at"),
             )
-        who = tuple(busy or sorted(missing))
         was = "was" if len(who) == 1 else "were"
         return RankTimeout(
             f"{ranks_phrase(who)} {was} still running at the deadline of {timeout_s:g} s",
-            who,
-            self.where(who, "is at"),
+            tuple(who),
+            _told(stacks, "is at"),
         )
 
     def no_start(self, missing: set[int], timeout_s: float) -> LaunchError:
         return LaunchError(f"{ranks_phrase(sorted(missing))} did not start within {timeout_s:g} s")
 
     def where(self, ranks: Any, verb: str) -> str:
-        """The stacks of ranks that are alive, fetched with a signal."""
-        parts = []
+        """Where ranks that are alive are, in lines to print."""
+        return _told(self._stacks(ranks), verb)
+
+    def _stacks(self, ranks: Any) -> dict[int, list[str]]:
+        """The stacks of ranks that are alive, fetched with a signal; empty where there are no signals."""
+        stacks: dict[int, list[str]] = {k: [] for k in ranks}
         for k in ranks:
             pid = self._workers[k].pid
-            if pid is None or not hasattr(signal, "SIGUSR1"):
-                continue
-            try:
-                os.kill(pid, signal.SIGUSR1)
-            except OSError:
-                continue
-            parts.append(f"rank {k} {verb}\n{''.join(self.dump_of(k))}")
-        return "\n".join(parts)
+            if pid is not None and hasattr(signal, "SIGUSR1"):
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGUSR1)
+                    stacks[k] = self.dump_of(k)
+        return stacks
 
     def dump_of(self, k: int) -> list[str]:
         frames = []
@@ -122,6 +129,10 @@ class Coroner:
         frames = frames[::-1]
         own = next((i for i, f in enumerate(frames) if f[0].endswith("worker.py") and f[2] == "_run"), -1)
         return _lines(frames[own + 1 :])
+
+
+def _told(stacks: dict[int, list[str]], verb: str) -> str:
+    return "\n".join(f"rank {k} {verb}\n{''.join(lines)}" for k, lines in stacks.items() if lines)
 
 
 def _trace(frames: list[tuple[str, int, str]], message: str) -> str:

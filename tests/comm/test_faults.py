@@ -182,7 +182,24 @@ def test_the_rank_that_skips_torchs_own_all_reduce_is_told_apart_from_those_that
             dist.all_reduce(torch.ones(4))  # waits for rank 1
 
     error = within(6, RankTimeout, f, 3, timeout_s=1.5)
-    assert "rank 1 had" in str(error) and "# waits for rank 1" in str(error)
+    assert error.ranks == (1,) and "# waits for rank 1" in str(error)
+    assert "rank 1 returned without joining the torch.distributed call in which ranks 0 and 2 wait" in str(
+        error
+    )
+
+
+def test_the_rank_too_busy_for_torchs_own_all_reduce_is_to_blame():
+    def f(comm):
+        import torch
+        import torch.distributed as dist
+
+        if comm.rank == 2:
+            time.sleep(1e6)  # too busy
+        dist.all_reduce(torch.ones(4))
+
+    error = within(6, RankTimeout, f, 3, timeout_s=1.5)
+    assert error.ranks == (2,) and "# too busy" in str(error)
+    assert "rank 2 was still running its own code without joining the torch.distributed call" in str(error)
 
 
 @pytest.mark.parametrize("world", WORLDS)
