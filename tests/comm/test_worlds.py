@@ -46,6 +46,8 @@ def test_both_worlds_give_the_same_bits_and_count_the_same_bytes(dtype):
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_torch_tensors_and_odd_memory_layouts_travel(world):
+    pytest.importorskip("torch")
+
     def f(comm):
         import torch
 
