@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,13 @@ def flat(x: Any) -> Any:
         raise ValueError("x must be contiguous to be reduced in place; pass x.contiguous()")
     x = x.detach() if x.requires_grad else x
     return x if x.dim() == 1 else x.view(-1)
+
+
+def split(x: Any, lengths: list[int]) -> Sequence[Any]:
+    """Views of the vector ``x`` of these lengths, one after another, cut in one go where that is quicker."""
+    if is_torch(x):
+        return x.split_with_sizes(lengths)
+    return [x[end - n : end] for n, end in zip(lengths, accumulate(lengths), strict=True)]
 
 
 def chunks(x: Any, K: int) -> list[Any]:

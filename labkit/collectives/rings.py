@@ -14,8 +14,10 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from labkit.collectives.arrays import chunk_bounds, empty
-from labkit.comm.base import Comm, describe
+import numpy as np
+
+from labkit.collectives.arrays import chunk_bounds, empty, split
+from labkit.comm.base import Comm
 
 #: Chunks of more bytes than this travel in segments of it.
 SEGMENT_BYTES = 1 << 21
@@ -52,6 +54,9 @@ def _go_round(comm: Comm, total: Any, ranks: Sequence[int], at: int, plan: _Plan
     chunk before this worker's own part of it has gone all the way round.
     """
     right, left = ranks[(at + 1) % len(ranks)], ranks[at - 1]
+    if plan.chunks:
+        _in_whole_chunks(comm, total, right, left, plan)
+        return
     mine = [total[i:j] for i, j in plan.arriving]
     inbox = [empty(total, plan.widest) for _ in range(min(plan.ahead, plan.adding))]
 
@@ -76,12 +81,33 @@ def _go_round(comm: Comm, total: Any, ranks: Sequence[int], at: int, plan: _Plan
         request.wait()
 
 
+def _in_whole_chunks(comm: Comm, total: Any, right: int, left: int, plan: _Plan) -> None:
+    """The same for short vectors, where every line of Python counts: all receives posted, every chunk cut once."""
+    part = split(total, plan.chunks)
+    last = plan.passed_on
+    inbox = [empty(total, n) for n in plan.lengths[: plan.adding]]
+    arriving = [comm.irecv(box, left) for box in inbox]
+    arriving += [comm.irecv(part[c], left) for c in plan.order[plan.adding :]]
+    leaving = [comm.isend(part[plan.start], right)]
+    for i, c in enumerate(plan.order):
+        arriving[i].wait()
+        mine = part[c]
+        if i < plan.adding:
+            mine += inbox[i]
+        if i < last:
+            leaving.append(comm.isend(mine, right))
+    for request in leaving:
+        request.wait()
+
+
 class _Plan(NamedTuple):
     """The segments of one worker, as bounds in the vector.
 
     first: those it sends unasked; arriving: those that come, in order, of ``lengths`` and at most ``widest`` elements.
     The first ``adding`` of them are added to its own, the rest replace it; the first ``passed_on`` go on to the right.
     ahead: how many receives to have posted: all if they are small, else two.
+    chunks: the lengths of all chunks if each travels whole, with none empty and all receives ahead; else nothing. Then
+    ``start`` is the chunk sent unasked, and ``order`` the numbers of those that come.
     """
 
     first: list[tuple[int, int]]
@@ -91,11 +117,14 @@ class _Plan(NamedTuple):
     adding: int
     passed_on: int
     ahead: int
+    chunks: list[int]
+    start: int
+    order: list[int]
 
 
 def _plan_for(total: Any, K: int, start: int, segment_bytes: int, reduce: bool, gather: bool) -> _Plan:
-    size = describe(total, "x")
-    return _plan(size.n, K, start, max(1, segment_bytes * size.n // max(size.nbytes, 1)), reduce, gather)
+    n = total.size if isinstance(total, np.ndarray) else total.numel()
+    return _plan(n, K, start, max(1, segment_bytes // total.itemsize), reduce, gather)
 
 
 @lru_cache(maxsize=256)
@@ -116,6 +145,11 @@ def _plan(n: int, K: int, start: int, segment: int, reduce: bool, gather: bool) 
     arriving = summed + gathered
     lengths = [j - i for i, j in arriving]
     widest = max(lengths, default=0)
+    ahead = min(len(arriving), max(2, segment // max(widest, 1)))
+    order = [(start - j) % K for j in range(1, K)] * reduce + [
+        (finished - j) % K for j in range(1, K)
+    ] * gather
+    whole = K > 1 and per_chunk == 1 and n >= K and ahead == len(arriving)
     return _Plan(
         first=segments(start) if K > 1 else [],
         arriving=arriving,
@@ -123,5 +157,8 @@ def _plan(n: int, K: int, start: int, segment: int, reduce: bool, gather: bool) 
         widest=widest,
         adding=len(summed),
         passed_on=len(arriving) - per_chunk,
-        ahead=min(len(arriving), max(2, segment // max(widest, 1))),
+        ahead=ahead,
+        chunks=[j - i for i, j in pairwise(bounds)] if whole else [],
+        start=start % K,
+        order=order,
     )

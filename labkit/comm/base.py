@@ -94,7 +94,7 @@ class _Meeting:
         self.comm._part()
 
 
-_NOTHING = nullcontext()
+NOTHING = nullcontext()
 
 
 class Comm(ABC):
@@ -179,7 +179,7 @@ class Comm(ABC):
 
         The arrival is recorded on the timeline. Points inside another one are part of it and not recorded.
         """
-        return _NOTHING if self._inside is not None else _Meeting(self, name, x)
+        return NOTHING if self._inside is not None else _Meeting(self, name, x)
 
     @abstractmethod
     def _part(self) -> None:
