@@ -49,19 +49,17 @@ def shared_allreduce_inplace(comm: Comm, x: Any) -> None:
 
 def _whole(comm: Comm, x: np.ndarray) -> None:
     windows = comm.windows
-    parity, n = windows.turn(), x.nbytes
-    all_of_it = [windows.of(k, parity)[:n].view(x.dtype) for k in range(comm.K)]
-    all_of_it[comm.rank][:] = x
+    shown = windows.views(x.size, x.dtype)
+    shown[comm.rank][:] = x
     windows.sync()
-    np.add(all_of_it[0], all_of_it[1], out=x)
-    for other in all_of_it[2:]:
+    np.add(shown[0], shown[1], out=x)
+    for other in shown[2:]:
         x += other
 
 
 def _piece(comm: Comm, x: np.ndarray) -> None:
     windows, rank = comm.windows, comm.rank
-    parity = windows.turn()
-    shown = [windows.of(k, parity)[: x.nbytes].view(x.dtype) for k in range(comm.K)]
+    shown = windows.views(x.size, x.dtype)
     bounds = chunk_bounds(len(x), comm.K)
     low, high = bounds[rank], bounds[rank + 1]
     shown[rank][:low] = x[:low]

@@ -36,7 +36,7 @@ class Windows:
     """This rank's view of all windows.
 
     barrier: a real one. waiting: told when a wait grows long (True) and ends (False); None: always use ``barrier``.
-    half: bytes of half a window. of(k, parity): rank k's half as (half,) uint8. sync(): meet all ranks.
+    half: bytes of half a window. views(n, dtype): where all ranks show n elements next. sync(): meet all ranks.
     """
 
     def __init__(
@@ -57,15 +57,19 @@ class Windows:
         self._halves = [[halves[k, p] for p in range(2)] for k in range(K)]
         self._barrier, self._waiting = barrier, waiting
         self._uses = 0
+        self._views: dict[tuple[int, np.dtype], list[list[np.ndarray]]] = {}
 
-    def of(self, k: int, parity: int) -> np.ndarray:
-        """Half ``parity`` of rank k's window."""
-        return self._halves[k][parity]
-
-    def turn(self) -> int:
-        """The parity of the next use: the half that nobody can be reading any more."""
+    def views(self, n: int, dtype: np.dtype) -> list[np.ndarray]:
+        """The first ``n`` elements of every rank's window, in the half that nobody can be reading any more."""
         self._uses += 1
-        return self._uses & 1
+        views = self._views.get((n, dtype))
+        if views is None:
+            if len(self._views) > 64:
+                self._views.clear()
+            size = n * dtype.itemsize
+            views = [[half[p][:size].view(dtype) for half in self._halves] for p in range(2)]
+            self._views[n, dtype] = views
+        return views[self._uses & 1]
 
     def sync(self) -> None:
         """Go on when every rank is here; what each wrote before is seen by all after."""
