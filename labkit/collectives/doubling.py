@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from labkit.collectives.arrays import adder, copy, empty, flat
-from labkit.collectives.folding import seat
+from labkit.collectives.folding import seat, stand_by
 from labkit.comm.base import Comm
 
 
@@ -37,9 +37,7 @@ def doubling_allreduce_inplace(comm: Comm, x: Any) -> None:
         if not len(total):
             return
         if me.deputy is not None:
-            result = comm.irecv(total, me.deputy)
-            comm.send(total, me.deputy)
-            result.wait()
+            stand_by(comm, total, me.deputy)
             return
         sources = me.peers if me.extra is None else (me.extra, *me.peers)
         last = len(sources) - 1

@@ -8,7 +8,9 @@ costs two more messages of the whole vector, one before and one after.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from labkit.comm.base import Comm
 
 
 class Seat(NamedTuple):
@@ -38,3 +40,10 @@ def seat(rank: int, K: int) -> Seat:
     others = [number ^ (1 << bit) for bit in range(m)]
     peers = tuple(2 * v + 1 if v < extras else v + extras for v in others)
     return Seat(None, rank - 1 if rank < 2 * extras else None, number, size, peers)
+
+
+def stand_by(comm: Comm, total: Any, deputy: int) -> None:
+    """Hand the vector ``total`` to the deputy, and get the result in its place."""
+    result = comm.irecv(total, deputy)
+    comm.send(total, deputy)
+    result.wait()

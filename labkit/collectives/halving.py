@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from labkit.collectives.arrays import chunk_bounds, copy, empty, flat
-from labkit.collectives.folding import seat
+from labkit.collectives.folding import seat, stand_by
 from labkit.comm.base import Comm
 
 
@@ -40,9 +40,7 @@ def halving_allreduce_inplace(comm: Comm, x: Any) -> None:
         if not len(total):
             return
         if me.deputy is not None:
-            result = comm.irecv(total, me.deputy)
-            comm.send(total, me.deputy)
-            result.wait()
+            stand_by(comm, total, me.deputy)
             return
         rounds = _rounds(len(total), comm.rank, comm.K)
         waiting = max((r.inbox.stop for r in rounds if r.inbox is not None), default=0)

@@ -72,9 +72,8 @@ class TorchComm(Comm):
         self, rank: int, K: int, device: str, board: Board, hosts: tuple[int, ...] | None = None
     ) -> None:
         super().__init__(rank, K, device, hosts)
-        self.group = dist.group.WORLD
-        self._group = dist.distributed_c10d._get_default_group()
-        self._post_send, self._post_recv = self._group.send, self._group.recv
+        self.group = dist.distributed_c10d._get_default_group()
+        self._post_send, self._post_recv = self.group.send, self.group.recv
         self._stage = dist.get_backend() == "gloo"
         self._board = board
         self._origin = _clock()
@@ -111,7 +110,7 @@ class TorchComm(Comm):
 
     def _barrier(self) -> None:
         self._board.enter(MEETING)
-        self._group.allreduce([torch.zeros(1)]).wait()
+        self.group.allreduce([torch.zeros(1)]).wait()
         self._board.leave()
 
     def _meet(self, name: str, size: Described | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,6 @@ class Exercise:
     points: int
     function: str
     cases: Callable[[np.random.Generator], Iterable[Case]]
-    notes: str = field(default="")
 
 
 def exercise_set(name: str) -> dict[str, Exercise]:

@@ -33,7 +33,7 @@ WAYS = {  # all-reduces in place, and their prices where they send messages
 
 def bare_ring(comm, x) -> None:
     """The ring in torch's own calls, with nothing around them: what bounds ours for short vectors."""
-    group, K, r, n = comm._group, comm.K, comm.rank, len(x)
+    group, K, r, n = comm.group, comm.K, comm.rank, len(x)
     right, left = (r + 1) % K, (r - 1) % K
     part = [x[i * n // K : (i + 1) * n // K] for i in range(K)]
     inbox = [x.new_empty(len(part[(r - j - 1) % K])) for j in range(K - 1)]

@@ -6,7 +6,7 @@ those from i n // K to (i + 1) n // K. Symbols: K workers, n elements, ``nbytes`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -206,15 +206,11 @@ def _slow_port(rng: np.random.Generator) -> Iterator[Case]:
             yield Case((seconds,), judge, label=said)
 
 
-def _exercise(i: int, title: str, points: int, function: str, cases: Callable[..., Any]) -> Exercise:
-    return Exercise(f"10.5-{i}", title, points, function, cases)
-
-
 EXERCISES = (
-    _exercise(1, "Reduce-scatter around the ring", 3, "reduce_scatter", _reduce_scatter),
-    _exercise(2, "All-gather around the ring", 2, "all_gather", _all_gather),
-    _exercise(3, "The bytes each rank sends", 2, "bytes_each_rank_sends", _bytes),
-    _exercise(4, "Where tree and ring tie", 2, "tie_bytes", _crossover),
-    _exercise(5, "Mend a deadlock", 3, "swap_with_neighbours", _neighbours),
-    _exercise(6, "Which port is slow?", 2, "slow_port", _slow_port),
+    Exercise("10.5-1", "Reduce-scatter around the ring", 3, "reduce_scatter", _reduce_scatter),
+    Exercise("10.5-2", "All-gather around the ring", 2, "all_gather", _all_gather),
+    Exercise("10.5-3", "The bytes each rank sends", 2, "bytes_each_rank_sends", _bytes),
+    Exercise("10.5-4", "Where tree and ring tie", 2, "tie_bytes", _crossover),
+    Exercise("10.5-5", "Mend a deadlock", 3, "swap_with_neighbours", _neighbours),
+    Exercise("10.5-6", "Which port is slow?", 2, "slow_port", _slow_port),
 )

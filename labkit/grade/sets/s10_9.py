@@ -6,7 +6,7 @@ Suresh et al. 2017 (one bit). Symbols: K workers, ``nbytes`` bytes, alpha and be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -199,15 +199,11 @@ def _best(rng: np.random.Generator) -> Iterator[Case]:
         yield Case((K, nbytes, link.alpha, link.beta), judge, label=label)
 
 
-def _exercise(i: int, title: str, points: int, function: str, cases: Callable[..., Any]) -> Exercise:
-    return Exercise(f"10.9-{i}", title, points, function, cases)
-
-
 EXERCISES = (
-    _exercise(1, "How far from the fewest bytes?", 2, "bytes_over_bound", _distance),
-    _exercise(2, "The least time", 2, "least_seconds", _least),
-    _exercise(3, "Everyone's maximum in the fewest rounds", 3, "fewest_rounds_max", _maximum),
-    _exercise(4, "How far along the chain?", 3, "coordinates_reached", _coordinates),
-    _exercise(5, "One bit a coordinate", 3, "one_bit", _one_bit),
-    _exercise(6, "The best of three", 2, "best_way", _best),
+    Exercise("10.9-1", "How far from the fewest bytes?", 2, "bytes_over_bound", _distance),
+    Exercise("10.9-2", "The least time", 2, "least_seconds", _least),
+    Exercise("10.9-3", "Everyone's maximum in the fewest rounds", 3, "fewest_rounds_max", _maximum),
+    Exercise("10.9-4", "How far along the chain?", 3, "coordinates_reached", _coordinates),
+    Exercise("10.9-5", "One bit a coordinate", 3, "one_bit", _one_bit),
+    Exercise("10.9-6", "The best of three", 2, "best_way", _best),
 )
