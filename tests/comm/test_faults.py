@@ -36,6 +36,12 @@ def workers_of(pid: int | None = None) -> list[psutil.Process]:
     return left
 
 
+@pytest.fixture(autouse=True, scope="module")
+def the_fork_server_is_there():
+    """The first launch imports torch, which on a cold disk takes longer than any deadline here."""
+    launch(lambda comm: 0, 1, world="processes")
+
+
 @pytest.fixture(autouse=True)
 def leaves_no_process_and_no_thread():
     threads = threading.active_count()
