@@ -139,6 +139,20 @@ class Comm(ABC):
         """Receive from rank ``source`` into ``into`` (same number of elements and dtype as sent); returns ``into``."""
         return self.irecv(into, source).wait()
 
+    def recv_any(self, into: Any) -> int:
+        """Receive from whichever rank sends first (MPI's ANY_SOURCE) into ``into``; returns that rank.
+
+        Everybody who may come sends as many elements of the same dtype, and none of them has an ``irecv`` of this
+        rank's open. In the simulation the message posted first comes first (together: the smaller rank).
+        Raises ValueError if there is no other rank, or where the backend cannot do it (CUDA tensors over nccl).
+        """
+        if self.K == 1:
+            raise ValueError("recv_any needs another rank to receive from, but K = 1")
+        return self._recv_any(into, describe(into, "into"))
+
+    @abstractmethod
+    def _recv_any(self, into: Any, size: Described) -> int: ...
+
     def sendrecv(self, data: Any, to: int, into: Any, source: int) -> Any:
         """Send and receive at once, so that a ring of workers cannot deadlock; returns ``into``."""
         incoming = self.irecv(into, source)

@@ -15,11 +15,20 @@ from functools import lru_cache
 from typing import Any
 
 from labkit.comm.base import DTYPES, Described
-from labkit.comm.diagnose import FINISHED, MEETING, RECEIVING, RUNNING, SENDING, State, odd_ones
+from labkit.comm.diagnose import (
+    ANY,
+    FINISHED,
+    MEETING,
+    RECEIVING,
+    RUNNING,
+    SENDING,
+    State,
+    odd_ones,
+)
 
 WINDOW, POINTS, TEXT = 16, 8, 88
 _STATE, _SLOT = 8, 2 + TEXT // 8
-OP, PEER, SEQ, POINT, INSIDE, READY = range(6)
+OP, PEER, SEQ, POINT, INSIDE, READY, ANY_N, ANY_TYPE = range(8)
 
 
 def words(K: int) -> int:
@@ -75,10 +84,33 @@ class Board:
     def other_end(self, op: int, peer: int, seq: int) -> Described | None:
         """What the other end of message ``seq`` expects or sends, if it is known already."""
         q, at = self._q, self._others[op, peer]
+        if op == SENDING and q[at] == seq and (code := q[peer * _STATE + ANY_TYPE]):
+            return Described(q[peer * _STATE + ANY_N], code, 0)
         if not seq < q[at] <= seq + WINDOW:
             return None
         slot = at + 1 + 2 * (seq % WINDOW)
         return Described(q[slot], q[slot + 1], 0)
+
+    def enter_any(self, size: Described) -> tuple[int, Described] | None:
+        """This worker waits for a message from anyone; returns a rank that has posted one of another size, if any."""
+        q, at = self._q, self._mine
+        q[at + ANY_N], q[at + ANY_TYPE] = size.n, size.dtype
+        self.enter(RECEIVING, ANY)
+        for k in range(self.K):
+            if k == self.rank:
+                continue
+            sent = self.other_end(RECEIVING, k, q[self._posts[RECEIVING, k]])
+            if sent is not None and sent[:2] != size[:2]:
+                return k, sent
+        return None
+
+    def leave_any(self, source: int, size: Described) -> int:
+        """The message came from ``source``; returns its sequence number."""
+        self.leave()
+        self._q[self._mine + ANY_TYPE] = (
+            0  # before the post, or the sender's next message would be compared with this one
+        )
+        return self.post(RECEIVING, source, size)[0]
 
     def enter(self, op: int, peer: int = -1, seq: int = 0) -> None:
         """This worker starts to wait."""
@@ -117,7 +149,11 @@ class Board:
         q, at = self._q, k * _STATE
         op, peer, seq, point, inside = q[at], q[at + PEER], q[at + SEQ], q[at + POINT], bool(q[at + INSIDE])
         peers: tuple[int, ...] = ()
-        if op in (SENDING, RECEIVING) and q[self._pair(SENDING + RECEIVING - op, peer, k)] <= seq:
+        if op == RECEIVING and peer == ANY:
+            others = tuple(j for j in range(self.K) if j != k)
+            if not any(q[self._pair(SENDING, j, k)] > q[self._pair(RECEIVING, k, j)] for j in others):
+                peers = others
+        elif op in (SENDING, RECEIVING) and q[self._pair(SENDING + RECEIVING - op, peer, k)] <= seq:
             peers = (peer,)
         elif op == MEETING:
             peers = tuple(j for j in range(self.K) if q[j * _STATE + POINT] < point)

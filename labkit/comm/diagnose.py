@@ -6,11 +6,12 @@ Each waiting rank points at the ranks it waits for. Following the arrows ends ei
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from labkit.comm.errors import ranks_phrase
 
 RUNNING, SENDING, RECEIVING, MEETING, FINISHED = range(5)
+ANY = -1  # the peer of a receive from anyone
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class State:
     """What one rank is doing.
 
     op: one of RUNNING, SENDING, RECEIVING, MEETING (in a barrier), FINISHED.
-    peers: the ranks it cannot go on without (empty: nothing is missing, it will go on by itself).
+    peers: the ranks it cannot go on without (empty: nothing is missing, it will go on by itself). A receive from
+        anyone names all that may still come, and one of them is enough.
     point: how many synchronisation points it has reached; name: of the last one; inside: whether it is still in it.
     """
 
@@ -40,6 +42,7 @@ def standstill(states: list[State]) -> bool:
 
 def blame(states: list[State]) -> tuple[tuple[int, ...], str]:
     """The ranks to blame for what the stuck ranks wait for, and one sentence that says so."""
+    states = [_still_hoping(s, states) for s in states]
     missing: set[int] = set()
     for k, s in enumerate(states):
         if s.stuck:
@@ -64,15 +67,27 @@ def blame(states: list[State]) -> tuple[tuple[int, ...], str]:
             f"in which {ranks_phrase(late)} wait{'s' * (len(late) == 1)}"
         )
     k = next(k for k in waiting if culprit in states[k].peers)
+    if states[k].op == RECEIVING and len(states[k].peers) > 1:
+        return culprits, (
+            f"{ranks_phrase(culprits)} {did} without sending what rank {k} waits to receive from any of them"
+        )
     what = "receiving what" if states[k].op == SENDING else "sending what"
     end = "to send it" if states[k].op == SENDING else "to receive from it"
     where = f", at synchronisation point {states[k].point} ({states[k].name})" if states[k].inside else ""
     return culprits, f"rank {culprit} {did} without {what} rank {k} waits {end}{where}"
 
 
+def _still_hoping(s: State, states: list[State]) -> State:
+    """Who receives from anyone waits for those that have not returned, as long as there are any."""
+    there = tuple(k for k in s.peers if states[k].op != FINISHED)
+    return replace(s, peers=there) if s.op == RECEIVING and there else s
+
+
 def _doing(s: State) -> str:
     if s.op == MEETING:
         return "waits in a barrier"
+    if len(s.peers) > 1:
+        return "waits to receive from anyone"
     return f"waits to {'send to' if s.op == SENDING else 'receive from'} rank {s.peers[0]}"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from labkit.comm.base import Comm, Described, describe
-from labkit.comm.diagnose import RECEIVING, RUNNING, SENDING, State
+from labkit.comm.diagnose import ANY, RECEIVING, RUNNING, SENDING, State
 from labkit.comm.run import Run, arrival_points
 from labkit.comm.virtual import Cluster
 from labkit.comm.windows import Windows, words
@@ -113,7 +113,8 @@ class _Message:
     def wait(self) -> Any:
         comm = self.comm
         if self.end < 0:
-            comm._block(self.op, (self.peer,), self)
+            others = tuple(k for k in range(comm.K) if k != comm.rank)
+            comm._block(self.op, others if self.peer == ANY else (self.peer,), self)
         if not self.waited:
             self.waited = True
             start = max(self.start, comm.clock)
@@ -151,6 +152,13 @@ class SimulatedComm(Comm):
         message = _Message(self, RECEIVING, into, size, source)
         self._cluster.post(message, source, self.rank)
         return message
+
+    def _recv_any(self, into: Any, size: Described) -> int:
+        self._cluster.turn(self)
+        message = _Message(self, RECEIVING, into, size, ANY)
+        self._cluster.post_any(message, self.rank)
+        message.wait()
+        return message.peer
 
     def barrier(self) -> None:
         with self.collective("barrier"):

@@ -92,6 +92,34 @@ class TorchComm(Comm):
     def irecv(self, into: Any, source: int) -> _Message:
         return _Message(self, RECEIVING, self._peer(source, "source"), describe(into, "into"), into)
 
+    def _recv_any(self, into: Any, size: Described) -> int:
+        tensor, copied = self._movable_by_anyone(into)
+        posted = _clock()
+        other = self._board.enter_any(size)
+        if other is not None:
+            source, sent = other
+            raise Mismatch(
+                f"rank {source} sends {sent} to rank {self.rank}, which expects {size}", (source, self.rank)
+            )
+        source = self._wait_any(tensor)
+        self._board.leave_any(source, size)
+        if copied:
+            _deliver(tensor, into)
+        self._log.append((RECEIVING, source, posted, posted, _clock(), self.step))
+        return source
+
+    def _movable_by_anyone(self, into: Any) -> tuple[torch.Tensor, bool]:
+        if not self._stage and getattr(into, "is_cuda", False):
+            raise ValueError(
+                "recv_any cannot receive CUDA tensors over nccl; receive into a tensor on the CPU"
+            )
+        return _movable(into, self._stage)
+
+    def _wait_any(self, tensor: torch.Tensor) -> int:
+        work = self.group.recv_anysource([tensor], 0)
+        work.wait()
+        return work._source_rank()
+
     def barrier(self) -> None:
         with self.collective("barrier"):
             begun = _clock()
@@ -159,6 +187,13 @@ class BareComm(TorchComm):
             return _Arriving(self._post_recv([into], source, 0), into, into)
         tensor, copied = _movable(into, self._stage)
         return _Arriving(self._post_recv([tensor], source, 0), tensor if copied else into, into)
+
+    def _recv_any(self, into: Any, size: Described) -> int:
+        tensor, copied = self._movable_by_anyone(into)
+        source = self._wait_any(tensor)
+        if copied:
+            _deliver(tensor, into)
+        return source
 
     def collective(self, name: str, x: Any = None) -> AbstractContextManager[None]:
         return NOTHING

@@ -42,6 +42,7 @@ class Cluster:
         self.out_free = [0.0] * K
         self.in_free = [0.0] * K
         self.pending: dict[tuple[int, int], tuple[deque, deque]] = defaultdict(lambda: (deque(), deque()))
+        self.anyone: dict[int, _Message] = {}  # per rank, its receive from anyone that nobody has met yet
         self.asleep: dict[int, Any] = {}
         self.ready = [(0.0, k) for k in range(K)]
         self.points: dict[int, dict[int, str]] = defaultdict(dict)
@@ -173,6 +174,17 @@ class Cluster:
         (sends if message.op == SENDING else recvs).append(message)
         if sends and recvs:
             self._transfer(sends.popleft(), recvs.popleft(), source, to)
+        elif sends and to in self.anyone:
+            self._transfer(sends.popleft(), self.anyone.pop(to), source, to)
+
+    def post_any(self, message: _Message, to: int) -> None:
+        """A receive from whoever has posted first, or will."""
+        waiting = [(sends[0].posted, k) for k in range(self.K) if (sends := self.pending[k, to][0])]
+        if waiting:
+            source = min(waiting)[1]
+            self._transfer(self.pending[source, to][0].popleft(), message, source, to)
+        else:
+            self.anyone[to] = message
 
     def _transfer(self, send: _Message, recv: _Message, source: int, to: int) -> None:
         if send.size[:2] != recv.size[:2]:
@@ -184,6 +196,7 @@ class Cluster:
         end = start + link.seconds(send.size.nbytes)
         self.out_free[source] = self.in_free[to] = end
         _copy(recv.data, send.data)
+        recv.peer = source
         for message in (send, recv):
             message.start, message.end = start, end
             if self.asleep.get(message.comm.rank) is message:
