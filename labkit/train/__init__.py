@@ -1,0 +1,1 @@
+"""The torch side: real models. Every module here imports torch; import what you need from it by name."""

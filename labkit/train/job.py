@@ -1,0 +1,160 @@
+"""A real training job that survives a killed worker: small, whole, and started by torchrun like any other.
+
+    torchrun --standalone --nproc-per-node=2 --max-restarts=2 -m labkit.train.job --directory /tmp/job
+
+Synchronous jobs have no spare: when one worker dies, torchrun ends the others and starts all of them again, and each
+start continues from the newest whole checkpoint (``checkpoint``). A step is a function of the checkpoint and its number:
+batch t is drawn from ``np.random.default_rng([seed, epoch])``, so that no batch is lost or seen twice, and the job ends
+with the same bits as one that nobody disturbed. Only rank 0 reads and writes checkpoints, so hosts need share no disk.
+
+It learns scikit-learn's handwritten digits with torch's DistributedDataParallel and AdamW; every rank takes its share of
+each batch. To see it survive, let a rank kill itself: ``--kill-rank 1 --kill-at 17 31``, one step for each start.
+
+Symbols: K ranks, T steps, B examples in the batch of all ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from labkit.learn import digits, split
+from labkit.train import checkpoint
+from labkit.train.recorder import StragglerRecorder
+
+
+def batch_of(t: int, N: int, B: int, seed: int) -> np.ndarray:
+    """The numbers of the B examples of step t: the step's part of its epoch's own permutation; full batches only."""
+    epoch, i = divmod(t, N // B)
+    return np.random.default_rng([seed, epoch]).permutation(N)[i * B : (i + 1) * B]
+
+
+def model_of(seed: int, features: int = 64, classes: int = 10) -> torch.nn.Module:
+    """A multi-layer perceptron, the same on every rank that gives the same seed."""
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(features, 64), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, classes)
+    )
+
+
+def train(
+    directory: str | os.PathLike[str],
+    T: int = 60,
+    every: int = 10,
+    B: int = 64,
+    seed: int = 7,
+    kill_rank: int | None = None,
+    kill_at: tuple[int, ...] = (),
+) -> dict[str, Any]:
+    """Train up to step T inside an initialised process group, from the newest whole checkpoint in ``directory`` on.
+
+    every: steps between checkpoints, >= 1. kill_rank: dies by SIGKILL before step ``kill_at[i]`` of the i-th start.
+    Returns what this start did: first step, last step, loss, the weights' SHA-256, the recorder's verdict.
+    Raises ValueError for bad input, also when B is not between the number of ranks and the number of examples.
+    """
+    rank, K = dist.get_rank(), dist.get_world_size()
+    data = digits(np.random.default_rng(seed))
+    X, y = (torch.from_numpy(np.ascontiguousarray(a)) for a in (data.X, data.y))
+    X, y = X.to(torch.float32), y.to(torch.int64)
+    for name, value, least in (("T", T, 1), ("every", every, 1), ("B", B, K)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+    if len(X) < B:
+        raise ValueError(f"B must be at most the {len(X)} examples there are, got {B}")
+    start = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+    model = model_of(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    begun, state = _newest(directory, rank)
+    if state is not None:
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    ddp = DistributedDataParallel(model)
+    loss = torch.tensor(float("nan"))
+    with StragglerRecorder(ddp) as recorder:
+        for t in range(begun, T):
+            if rank == kill_rank and kill_at[start : start + 1] == (t,):
+                os.kill(os.getpid(), signal.SIGKILL)
+            mine = split(batch_of(t, len(X), B, seed), K)[rank]
+            torch.manual_seed(hash_of(seed, t, rank))  # dropout, too, is a function of the step
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(ddp(X[mine]), y[mine], reduction="sum")
+            (loss * (K / B)).backward()  # DDP divides by K: a mean over the batch, whatever the shares
+            optimizer.step()
+            if (t + 1) % every == 0 or t + 1 == T:
+                if rank == 0:
+                    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                    checkpoint.save(directory, t + 1, state)
+                dist.barrier()  # a checkpoint counts when it is there
+        verdict = recorder.report().verdict if T - begun > 1 else "too few steps"
+    return {
+        "start": start,
+        "first": begun,
+        "last": T,
+        "loss": loss.item() / max(len(split(np.arange(B), K)[rank]), 1),
+        "sha256": digest(model),
+        "verdict": verdict,
+    }
+
+
+def hash_of(*numbers: int) -> int:
+    """One seed made of several whole numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+def digest(model: torch.nn.Module) -> str:
+    """SHA-256 of all parameters' bits."""
+    import hashlib
+
+    bits = hashlib.sha256()
+    for p in model.parameters():
+        bits.update(p.detach().cpu().numpy().tobytes())
+    return bits.hexdigest()
+
+
+def _newest(directory: str | os.PathLike[str], rank: int) -> tuple[int, Any]:
+    """The newest whole checkpoint as rank 0 finds it, on every rank; ``(0, None)`` if there is none."""
+    found = [checkpoint.latest(directory) if rank == 0 else None]
+    dist.broadcast_object_list(found, src=0)
+    return found[0] or (0, None)
+
+
+def main() -> None:
+    """The command line; one line of JSON from rank 0 says how it went."""
+    parser = argparse.ArgumentParser(
+        description="A training job that survives a killed worker; start it with torchrun."
+    )
+    parser.add_argument("--directory", required=True, help="where the checkpoints are")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--every", type=int, default=10, help="steps between checkpoints")
+    parser.add_argument("--batch", type=int, default=64, help="examples in the batch of all ranks")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--kill-rank", type=int, help="a rank that dies, to see the job survive")
+    parser.add_argument(
+        "--kill-at", type=int, nargs="*", default=[], help="before which step, for each start"
+    )
+    a = parser.parse_args()
+    if "RANK" not in os.environ:
+        parser.error(
+            "start it with torchrun, which says who is who: torchrun --standalone --nproc-per-node=2 -m ..."
+        )
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    begun = time.perf_counter()
+    done = train(a.directory, a.steps, a.every, a.batch, a.seed, a.kill_rank, tuple(a.kill_at))
+    if dist.get_rank() == 0:
+        print(json.dumps({**done, "seconds": round(time.perf_counter() - begun, 3)}), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

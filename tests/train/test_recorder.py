@@ -1,0 +1,234 @@
+"""The straggler recorder names the slow rank, several, nobody, or the link; and costs next to nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from labkit import launch  # noqa: E402
+from labkit.comm.emulated import unavailable  # noqa: E402
+from labkit.timing import Kind, ShiftedExponential, draw  # noqa: E402
+from labkit.train.recorder import Recording, StragglerRecorder  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+
+
+def job(comm, T, slow, wrap, width=8, work_s=0.004):
+    """A training loop like anybody's; ``slow`` maps ranks to extra seconds a step, spent after the forward pass."""
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    torch.manual_seed(comm.rank)
+    model = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, 1))
+    if wrap:
+        model = DDP(model)
+    recorder = StragglerRecorder(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(T):
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, width)).square().mean()
+        time.sleep(work_s + slow.get(comm.rank, 0.0))
+        loss.backward()
+        if not wrap:
+            for p in model.parameters():
+                torch.distributed.all_reduce(p.grad)
+                p.grad /= comm.K
+        optimizer.step()
+    return recorder.report()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("wrap", [True, False], ids=["DistributedDataParallel", "all_reduce by hand"])
+def test_an_injected_slow_rank_is_named_with_what_it_costs(wrap):
+    run = launch(job, 3, 25, {1: 0.03}, wrap, world="processes")
+    for recording in run.results:
+        assert recording.ranks.stragglers == (1,)
+        assert recording.timeline.T == 24 and recording.timeline.measured
+        assert 0.015 < recording.lost_s < 0.045
+        waited = recording.timeline.totals()[:, Kind.WAIT]
+        assert waited[1] < 0.2 * waited[0] and waited[0] > 24 * 0.015
+        assert recording.verdict.startswith("Rank 1 is a persistent straggler")
+        assert str(recording).endswith(recording.verdict)
+    assert np.array_equal(run.results[0].timeline.arrivals_s, run.results[2].timeline.arrivals_s)
+
+
+@pytest.mark.processes
+def test_several_slow_ranks_are_all_named():
+    def two(comm, T):
+        recorder = StragglerRecorder()
+        for t in range(T):
+            slow = comm.rank in (0, 3)
+            comm.compute(seconds=0.002 + 0.012 * slow + 0.012 * (slow and t % 2 == comm.rank % 2))
+            with recorder.synchronising():
+                comm.barrier()
+        return recorder.report().ranks.stragglers
+
+    assert set(launch(two, 4, 81, world="processes").results) == {(0, 3)}, "two slow ranks that take turns"
+
+
+def test_alike_workers_are_rarely_accused():
+    """300 jobs of 8 alike ranks, 60 steps: false_alarm = 0.05 allows 15 on average; 31 or more has probability 1e-4."""
+    alarms = 0
+    for seed in range(300):
+        work = draw(ShiftedExponential(0.09, 0.02), 8, 60, seed)
+        stay = (work.max(axis=0) - work) + 0.01
+        alarms += bool(Recording.of(work, stay, "test", 0.05).ranks.stragglers)
+    assert alarms <= 30
+
+
+def test_a_slow_link_is_not_blamed_on_a_rank():
+    work = draw(ShiftedExponential(0.010, 0.002), 4, 50, 1)
+    recording = Recording.of(work, work.max(axis=0) - work + 0.2, "test")
+    assert recording.ranks.stragglers == ()
+    assert "No rank is persistently slow" in recording.verdict and "link" in recording.verdict
+    assert recording.shares[2] > 0.8 and sum(recording.shares) == pytest.approx(1)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(unavailable() is not None, reason=f"no emulated network here: {unavailable()}")
+def test_a_really_slow_link_is_not_blamed_on_a_rank():
+    from labkit import Emulated
+
+    recording = launch(job, 2, 12, {}, True, 400, world=Emulated(rate=5e6)).results[0]
+    compute, wait, communicate = recording.shares
+    assert (
+        communicate > compute and communicate > wait
+    )  # 0.6 MB at 5 MB/s: 0.13 s a step, against 4 ms of work
+    assert recording.ranks.stragglers == ()
+
+
+def test_the_times_of_a_step_add_up():
+    work = np.array([[1.0, 2.0], [3.0, 1.0]])
+    stay = np.array([[2.5, 0.5], [0.5, 1.5]])
+    recording = Recording.of(work, stay, "test")
+    assert recording.timeline.elapsed_s == 3.5 + 2.5 and recording.step_s == 3.0
+    assert recording.timeline.totals().tolist() == [[3.0, 2.0, 1.0], [4.0, 1.0, 1.0]]
+    assert recording.lost_s == (2.0 + 1.0) / 2
+
+
+def test_gradient_accumulation_counts_the_last_backward_and_alone_nobody_waits():
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    other = torch.nn.Linear(3, 1)
+    foreign = torch.optim.SGD(other.parameters(), lr=0.1)
+    with StragglerRecorder(model) as recorder:
+        for _ in range(4):
+            for _ in range(3):
+                model(torch.randn(2, 3)).sum().backward()
+            other(torch.randn(2, 3)).sum().backward()
+            foreign.step()
+            optimizer.step()
+        recording = recorder.report()
+    assert recording.timeline.T == 3
+    assert recording.verdict == "One worker waits for nobody."
+    model(torch.randn(2, 3)).sum().backward()
+    optimizer.step()
+    assert recorder.report().timeline.T == 3  # closed: nothing more is recorded
+
+
+def test_a_backward_that_fails_is_forgotten():
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder = StragglerRecorder(model)
+
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            raise OSError("half-way")
+
+    for t in range(5):
+        if t == 2:
+            x = torch.randn(2, 3, requires_grad=True)
+            with pytest.raises(OSError, match="half-way"):
+                (model(Fails.apply(x)).sum() + model(x).sum()).backward()
+        model(torch.randn(2, 3)).sum().backward()
+        optimizer.step()
+    assert recorder.report().timeline.T == 4
+
+
+def test_its_overhead_is_under_two_per_cent_of_a_50_ms_step():
+    """A model of 200 parameters, interleaved with its twin without a recorder; processor time, so that load is no excuse."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    jobs = []
+    for recorded in (False, True):
+        model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(100)])
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        jobs.append((model, optimizer, StragglerRecorder(model) if recorded else None, []))
+    for _ in range(60):
+        for model, optimizer, _, spent in jobs:
+            begun = time.process_time()
+            model(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+            spent.append(time.process_time() - begun)
+    torch.set_num_threads(threads)
+    jobs[1][2].close()
+    assert np.median(jobs[1][3]) - np.median(jobs[0][3]) < 0.02 * 0.050
+
+
+def test_only_the_latest_steps_are_kept():
+    recorder = StragglerRecorder(keep=5)
+    for _ in range(20):
+        with recorder.synchronising():
+            pass
+    assert recorder.report().timeline.T == 5
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: StragglerRecorder(torch.nn.ReLU()), "model must have a parameter"),
+        (lambda: StragglerRecorder(keep=0), "keep must be a whole number of steps >= 1, got 0"),
+        (lambda: StragglerRecorder().report(), "at least two steps on every rank, but rank 0 recorded none"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(make, said):
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_the_figure_shows_lanes_and_shares():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    work = draw(ShiftedExponential(0.010, 0.002), 4, 50, 1)
+    work[2] += 0.02
+    figure = Recording.of(work, work.max(axis=0) - work + 0.003, "a test").figure(steps=5)
+    assert len(figure.axes) == 2
+    assert [round(bar.get_width()) for bar in figure.axes[1].patches] == [0, 0, 100, 0]
+    plt.close(figure)
+
+
+@pytest.mark.processes
+def test_it_works_under_torchrun(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, time, torch, torch.distributed as dist\n"
+        "from labkit.train.recorder import StragglerRecorder\n"
+        "dist.init_process_group('gloo')\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))\n"
+        "recorder = StragglerRecorder(model)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(20):\n"
+        "    time.sleep(0.03 * (dist.get_rank() == 1))\n"
+        "    model(torch.randn(2, 4)).sum().backward()\n"
+        "    optimizer.step()\n"
+        "report = recorder.report()\n"
+        "if dist.get_rank() == 0:\n"
+        "    print(report.verdict)\n"
+        "dist.destroy_process_group()\n"
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*torchrun, str(script)], capture_output=True, text=True, env=env, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Rank 1 is a persistent straggler: last at"), done.stdout
