@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab notebooks bench clean
+.PHONY: help book test lab notebooks bench gpu clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -31,6 +31,9 @@ notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has chan
 bench: $(READY)  ## the performance table: ours beside its peers
 	@$(PY) tests/bench/run.py
 	@$(PY) tests/bench/predict.py
+
+gpu: $(READY)  ## on a machine with a GPU: its tests, every lab, and book/results/<device>.json
+	@$(PY) tests/gpu/record.py
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,81 @@
+"""The page about GPUs, book/gpu.md, from what `make gpu` has recorded in book/results/*.json, and from nothing else.
+
+python book/tools/gpu_page.py      write the page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_OPENING = """\
+# On a GPU
+
+The labs run without a GPU, and most pages of this book were made on a machine that has none; every measured number says
+where it comes from. Where torch sees a GPU the same cells use it: `launch(..., world="processes")` gives each worker a
+GPU of its own and the nccl backend, or, where there are fewer GPUs than workers, lets them share through gloo (nccl refuses
+two ranks on one GPU, and Colab has one). This page is made by `make gpu` from recorded runs.
+"""
+_NONE = """
+```{admonition} Not measured yet
+:class: note
+No run on a GPU has been recorded so far. That means: the tests marked `gpu` have not run, no lab has been executed with its
+tensors on a GPU, and nothing in this book is a GPU's number. On a machine with a GPU, `make gpu` runs all of it, writes
+`book/results/<device>.json`, and this page with it.
+```
+
+"""
+
+
+def page(records: list[dict[str, Any]], labs: list[str]) -> str:
+    """The Markdown. records: as `make gpu` wrote them; labs: the names of all labs there are."""
+    return _OPENING + ("".join(_section(r, labs) for r in records) if records else _NONE).rstrip("\n") + "\n"
+
+
+def _section(r: dict[str, Any], labs: list[str]) -> str:
+    m, tests = r["measured"], r["tests"]
+    shared = "one GPU each" if r["gpus"] >= m["K"] else f"sharing {r['gpus']} GPU"
+    versions = ", ".join(f"{name} {v}" for name, v in r["versions"].items())
+    lines = [
+        f"\n## {r['device']}, {r['date']}\n",
+        f"{m['where']}; {versions}. Tests marked `gpu`: {tests['passed']} passed, {tests['failed']} failed, "
+        f"{tests['skipped']} skipped.\n",
+        f"All-reduce of n float32 by {m['K']} workers {shared}, backend {m['backend']}, medians:\n",
+        "| n | algorithm | ms |\n|---:|---|---:|",
+        *(f"| {row['n']:,} | {row['algorithm']} | {1e3 * row['seconds']:.3g} |" for row in m["allreduce"]),
+        f"\nA training step of DistributedDataParallel, layers of {' to '.join(map(str, m['step']['widths']))}, "
+        f"{m['step']['b']} examples a worker: {1e3 * m['step']['seconds']:.3g} ms.\n",
+        "| lab | seconds, top to bottom |\n|---|---:|",
+        *(f"| {name} | {_outcome(r['labs'].get(name))} |" for name in labs),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _outcome(done: dict[str, Any] | None) -> str:
+    if done is None:
+        return "not run on this machine"
+    return f"{done['seconds']:.1f}" + (f", failed: `{done['error']}`" if "error" in done else "")
+
+
+def current(root: Path = ROOT) -> str:
+    """The page as the recorded files and the labs there are say it should be."""
+    records = [json.loads(path.read_text()) for path in sorted((root / "book" / "results").glob("*.json"))]
+    labs = sorted((path.stem for path in (root / "notebooks").glob("*.md")), key=_number)
+    return page(records, labs)
+
+
+def _number(name: str) -> list[int]:
+    return [int(x) for x in re.findall(r"\d+", name)]
+
+
+def write(root: Path = ROOT) -> None:
+    """Write book/gpu.md."""
+    (root / "book" / "gpu.md").write_text(current(root))
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,44 @@
+"""The page about GPUs says what was recorded, and that nothing was where nothing was."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("gpu_page", ROOT / "book" / "tools" / "gpu_page.py")
+gpu_page = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(gpu_page)
+
+RECORD = {
+    "device": "NVIDIA Test", "gpus": 1, "date": "2026-01-02", "versions": {"torch": "9.9"},
+    "tests": {"passed": 3, "failed": 1, "skipped": 0},
+    "measured": {
+        "K": 2, "backend": "gloo", "where": "a machine",
+        "allreduce": [{"n": 1000, "algorithm": "our ring", "seconds": 0.00123}],
+        "step": {"widths": [10, 20], "b": 64, "seconds": 0.05},
+    },
+    "labs": {"2_2_barriers": {"seconds": 12.34}, "10_3_synchronous_sgd": {"seconds": 3.0, "error": "OSError: x"}},
+}  # fmt: skip
+
+
+def test_the_committed_page_is_what_the_recorded_files_say():
+    assert (ROOT / "book" / "gpu.md").read_text() == gpu_page.current(), "run: python book/tools/gpu_page.py"
+
+
+def test_without_a_record_the_page_says_that_nothing_was_measured():
+    assert "Not measured yet" in gpu_page.page([], ["2_2_barriers"])
+
+
+def test_a_record_s_failures_and_gaps_are_shown():
+    text = gpu_page.page(
+        [json.loads(json.dumps(RECORD))], ["2_2_barriers", "10_3_synchronous_sgd", "10_9_bounds"]
+    )
+    assert "Not measured yet" not in text
+    for part in [
+        "## NVIDIA Test, 2026-01-02", "3 passed, 1 failed", "sharing 1 GPU, backend gloo", "| 1,000 | our ring | 1.23 |",
+        "| 2_2_barriers | 12.3 |", "| 10_3_synchronous_sgd | 3.0, failed: `OSError: x` |",
+        "| 10_9_bounds | not run on this machine |",
+    ]:  # fmt: skip
+        assert part in text
