@@ -71,22 +71,18 @@ def test_a_half_written_checkpoint_is_refused_and_the_job_ends_with_the_same_bit
     assert said(resumed)["sha256"] == undisturbed["sha256"]
 
 
-@pytest.mark.processes
-@pytest.mark.skipif(unavailable() is not None, reason=f"no emulated network here: {unavailable()}")
-def test_the_same_job_runs_on_two_hosts(undisturbed, tmp_path):
-    """torchrun --nnodes=2, one agent on each of two emulated hosts; only rank 0's host has the directory."""
-    network = Network([1.25e7, 1.25e7])
-    agents = []
+def on_two_hosts(words):
+    """torchrun --nnodes=2, an agent on each of two emulated hosts; both outcomes. ``words`` may name the ``{node}``."""
+    network, agents = Network([1.25e7, 1.25e7]), []
     try:
         for node, pid in enumerate(network.pids):
-            words = [
+            agent = [
                 *RUN, "--nnodes=2", "--nproc-per-node=1", f"--node-rank={node}", "--rdzv-backend=static",
-                f"--master-addr={netns.address(0)}", "--master-port=29500",
-                *JOB, "--directory", str(tmp_path / str(node)),
+                f"--master-addr={netns.address(0)}", "--master-port=29500", *(w.format(node=node) for w in words),
             ]  # fmt: skip
             agents.append(
                 subprocess.Popen(
-                    words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
+                    agent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
                     env={**ENV, "GLOO_SOCKET_IFNAME": "eth0"},
                     preexec_fn=lambda pid=pid: netns.enter(pid, network.user),
                 )
@@ -98,9 +94,33 @@ def test_the_same_job_runs_on_two_hosts(undisturbed, tmp_path):
                 os.killpg(agent.pid, signal.SIGKILL)
                 agent.wait()
         network.close()
-    outputs = [subprocess.CompletedProcess([], a.returncode, *e) for a, e in zip(agents, ended, strict=True)]
-    assert said(outputs[0])["sha256"] == undisturbed["sha256"]
-    assert outputs[1].returncode == 0 and not (tmp_path / "1").exists()
+    return [subprocess.CompletedProcess([], a.returncode, *e) for a, e in zip(agents, ended, strict=True)]
+
+
+emulated = pytest.mark.skipif(unavailable() is not None, reason=f"no emulated network here: {unavailable()}")
+
+
+@pytest.mark.processes
+@emulated
+def test_the_same_job_runs_on_two_hosts_and_only_rank_0_s_host_needs_the_directory(undisturbed, tmp_path):
+    first, second = on_two_hosts([*JOB, "--directory", f"{tmp_path}/{{node}}"])
+    assert said(first)["sha256"] == undisturbed["sha256"]
+    assert second.returncode == 0 and not (tmp_path / "1").exists()
+
+
+@pytest.mark.processes
+@emulated
+def test_the_page_s_synchronous_sgd_runs_unchanged_on_one_host_and_on_two(tmp_path):
+    page = (ROOT / "book" / "cluster.md").read_text()
+    script = tmp_path / "sync_sgd.py"
+    script.write_text(page.split("```python\n")[1].split("```")[0])
+    alone = run(sys.executable, script)
+    assert "2 processes" in alone.stdout, alone.stderr[-2000:]
+    first, second = on_two_hosts([str(script)])
+    assert first.returncode == second.returncode == 0, first.stderr[-2000:]
+    assert first.stdout.splitlines()[-1] == alone.stdout.splitlines()[-1]
+    assert first.stdout.splitlines()[-1].startswith("distance from the truth: 0.")
+    assert second.stdout == ""
 
 
 @pytest.mark.processes
