@@ -30,7 +30,9 @@ notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has chan
 
 bench: $(READY)  ## the performance table: ours beside its peers
 	@$(PY) tests/bench/run.py
+	@$(PY) tests/bench/timing.py
 	@$(PY) tests/bench/predict.py
+	@$(PY) tests/bench/train.py
 
 gpu: $(READY)  ## on a machine with a GPU: its tests, every lab, and book/results/<device>.json
 	@$(PY) tests/gpu/record.py

@@ -51,3 +51,17 @@ def matrix(name: str, value: ArrayLike) -> FloatArray:
         k, t = np.argwhere(bad)[0]
         raise ValueError(f"{name} must hold finite seconds >= 0, got {x[k, t]!r} for worker {k}, step {t}")
     return x
+
+
+def replicas(name: str, value: ArrayLike) -> FloatArray:
+    """``value`` as a (K, T) or (K, T, R) float array of finite seconds >= 0, no axis empty."""
+    x = np.asarray(value, dtype=np.float64)
+    if x.ndim not in (2, 3) or 0 in x.shape:
+        raise ValueError(f"{name} must have shape (K, T) or (K, T, R) with no empty axis, got {x.shape}")
+    if not (x.min() >= 0 and x.max() < math.inf):  # the minimum of anything with a nan is nan
+        k, t, *r = np.argwhere(~(np.isfinite(x) & (x >= 0)))[0]
+        which = f" of replica {r[0]}" if r else ""
+        raise ValueError(
+            f"{name} must hold finite seconds >= 0, got {x[k, t, *r]!r} for worker {k}, step {t}{which}"
+        )
+    return x

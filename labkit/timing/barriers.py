@@ -7,32 +7,41 @@ has finished step t - s - 1. With F the times at which steps are finished,
 
     F[k, t] = max(F[k, t-1], M[t-1-s]) + X[k, t],     M[t] = max over k of F[k, t].
 
-s = 0 is BSP, s >= T is asynchronous. A worker that must not start yet waits at the end of its step, before it
-communicates, so that the barrier is seen where BSP has it; communication adds the same seconds to every step.
+s = 0 is BSP, s >= T is asynchronous. Communication adds the same seconds to every step. In BSP, where it is an all-reduce,
+it follows the wait; in SSP a worker pushes its gradient as soon as it has it, and it is the server's answer that it waits
+for. The times at which steps start and end are the same either way.
 
-Symbols: X (K, T) compute times, s ``slack``, L buckets. All times are seconds.
+Every model of this room has a quick form for big problems, named after it: ``bsp_ends``, ``ssp_ends``, ... say
+when the slowest worker has finished each step, without a timeline, and take R independent replicas at once.
+
+Symbols: X (K, T) compute times, s ``slack``. All times are seconds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labkit.timing._check import FloatArray, integer, matrix, number
-from labkit.timing.timeline import Timeline
+from labkit.timing._check import FloatArray, integer, matrix, number, replicas
+from labkit.timing.timeline import Kind, Timeline, spans
 
 
 def bsp(X: ArrayLike, comm_s: float = 0.0) -> Timeline:
     """Timeline of T supersteps: each lasts max over k of X[k, t], plus ``comm_s``."""
     X = matrix("X", X)
     number("comm_s", comm_s, least=0)
-    ends = np.cumsum(X.max(axis=0) + comm_s)
-    start = np.broadcast_to(np.concatenate([[0.0], ends[:-1]]), X.shape)
+    start = np.broadcast_to(np.concatenate([[0.0], bsp_ends(X, comm_s)[:-1]]), X.shape)
     arrive = start + X
     leave = np.broadcast_to(arrive.max(axis=0), X.shape)
     return Timeline.from_marks(start, arrive, leave, leave + comm_s, where="BSP recurrence")
+
+
+def bsp_ends(X: ArrayLike, comm_s: float = 0.0) -> FloatArray:
+    """(T,) seconds at which each superstep of `bsp` ends; (T, R) for X of shape (K, T, R), R independent replicas."""
+    slowest = replicas("X", X).max(axis=0)
+    number("comm_s", comm_s, least=0)
+    laid = np.stack([slowest, np.full_like(slowest, comm_s)], axis=1)  # added one by one, as a clock would
+    return np.cumsum(laid.reshape(-1, *slowest.shape[1:]), axis=0)[1::2]
 
 
 def ssp(X: ArrayLike, slack: int, comm_s: float = 0.0) -> Timeline:
@@ -41,24 +50,27 @@ def ssp(X: ArrayLike, slack: int, comm_s: float = 0.0) -> Timeline:
     integer("slack", slack)
     number("comm_s", comm_s, least=0)
     K, T = X.shape
-    start, arrive, leave = np.empty((T, K)), np.empty((T, K)), np.empty((T, K))
+    start, arrive, pushed, leave = np.empty((4, T, K))
     clock = np.zeros(K)
     for t in range(T):
         start[t] = clock
         arrive[t] = clock + X[:, t]
-        leave[t] = arrive[t] if t < slack else np.maximum(arrive[t], arrive[t - slack].max())
-        clock = leave[t] + comm_s
-    return Timeline.from_marks(
-        start.T, arrive.T, leave.T, leave.T + comm_s, where=f"SSP recurrence, s = {slack}"
-    )
+        pushed[t] = arrive[t] + comm_s
+        clock = leave[t] = pushed[t] if t < slack else np.maximum(pushed[t], pushed[t - slack].max())
+    kinds = (Kind.COMPUTE, Kind.COMMUNICATE, Kind.WAIT)
+    return Timeline(
+        K, *spans([start.T, arrive.T, pushed.T], [arrive.T, pushed.T, leave.T], kinds),
+        arrivals_s=arrive.T, names=tuple(f"step {t}" for t in range(T)), measured=False,
+        where=f"SSP recurrence, s = {slack}",
+    )  # fmt: skip
 
 
-def ssp_slowest(X: ArrayLike, slack: int, comm_s: float = 0.0, *, checked: bool = False) -> FloatArray:
+def ssp_ends(X: ArrayLike, slack: int, comm_s: float = 0.0, *, checked: bool = False) -> FloatArray:
     """(T,) seconds at which the slowest worker has finished each step, communication included.
 
     Same recurrence as `ssp`, for big K and T: no timeline, one vector in place. X is (K, T), or (K, T, R) for
     R independent replicas, and the answer then (T, R). Fastest where step t of all workers lies together in
-    memory, as `laws.draw` makes it. ValueError for a time that is negative or not finite; ``checked=True``
+    memory, as `draw` makes it. ValueError for a time that is negative or not finite; ``checked=True``
     says that X is known to be good (the same times for another slack) and saves the time to look.
     """
     X = np.asarray(X, dtype=np.float64)
@@ -81,51 +93,3 @@ def ssp_slowest(X: ArrayLike, slack: int, comm_s: float = 0.0, *, checked: bool 
     if not np.isfinite(M).all():
         raise ValueError("X must hold finite seconds >= 0, got inf")
     return M
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """A backward pass and an all-reduce in L buckets, overlapped. Seconds.
-
-    total_s: the step. exposed_s: communication that compute could not hide. hidden_s: the rest of it.
-    """
-
-    backward_s: float
-    allreduce_s: float
-    L: int
-    total_s: float
-
-    @property
-    def exposed_s(self) -> float:
-        return self.total_s - self.backward_s
-
-    @property
-    def hidden_s(self) -> float:
-        return self.allreduce_s - self.exposed_s
-
-    @property
-    def share(self) -> float:
-        """Share of the step in which nothing but communication happens; 0 for a step of no time."""
-        return self.exposed_s / self.total_s if self.total_s else 0.0
-
-    def __str__(self) -> str:
-        return (
-            f"L = {self.L}: step {1e3 * self.total_s:.2f} ms, of the all-reduce {1e3 * self.hidden_s:.2f} ms "
-            f"hidden and {1e3 * self.exposed_s:.2f} ms exposed ({100 * self.share:.1f} % of the step)"
-        )
-
-
-def overlap(backward_s: float, allreduce_s: float, L: int) -> Overlap:
-    """Step time when each of L equal buckets is sent as soon as its gradients are there.
-
-    Bucket l = 1..L is ready at backward_s * l / L; the all-reduces, allreduce_s / L each, run one after
-    another on one channel (Li et al. 2020, *PyTorch Distributed*, section 3.2.3).
-    """
-    number("backward_s", backward_s, least=0)
-    number("allreduce_s", allreduce_s, least=0)
-    integer("L", L, least=1)
-    channel_free = 0.0
-    for bucket in range(1, L + 1):
-        ready = backward_s * bucket / L
-        channel_free = max(channel_free, ready) + allreduce_s / L
-    return Overlap(backward_s, allreduce_s, L, channel_free)

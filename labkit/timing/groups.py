@@ -100,6 +100,10 @@ class Recorded(Law):
     times: tuple[float, ...]
 
     @property
+    def inversion(self) -> bool:
+        return False
+
+    @property
     def mean(self) -> float:
         return float(np.mean(self.times))
 

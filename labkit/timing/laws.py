@@ -26,7 +26,14 @@ _BLOCK = 256  # draws a stream makes at a time
 
 
 class Law(ABC):
-    """What every law of compute time can do. Times are in seconds."""
+    """What every law of compute time can do. Times are in seconds.
+
+    inversion: a stream is ``isf(1 - u)`` of uniform numbers u; False for a law that overrides ``stream`` and ``row``.
+    """
+
+    @property
+    def inversion(self) -> bool:
+        return True
 
     @property
     @abstractmethod
@@ -86,19 +93,6 @@ class Law(ABC):
         if own is not self:
             return own.row(rank, T, seed)
         return self.sample(np.random.default_rng([integer("seed", seed), rank]), T)
-
-
-def draw(law: Law, K: int, T: int, seed: int) -> FloatArray:
-    """(K, T) times in seconds; row k holds the first T of ``law.stream(k, seed)``.
-
-    The matrix lies in memory step by step (Fortran order), as the recurrences of `barriers` read it.
-    """
-    integer("T", T, least=1)
-    law.groups(K)  # refuses a K that the law does not fit
-    X = np.empty((K, T), order="F")
-    for rank in range(K):
-        X[rank] = law.row(rank, T, seed)
-    return X
 
 
 @dataclass(frozen=True)
@@ -257,6 +251,10 @@ class Scaled(Law):
 
     def __post_init__(self) -> None:
         number("factor", self.factor, above=0)
+
+    @property
+    def inversion(self) -> bool:
+        return self.base.inversion
 
     @property
     def mean(self) -> float:

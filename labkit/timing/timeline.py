@@ -7,7 +7,7 @@ Symbols: K workers, T steps, S synchronisation points. Times are seconds on one 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -137,11 +137,8 @@ class Timeline:
         for name, m in zip(_MARKS, marks, strict=True):
             if m.shape != (K, T):
                 raise ValueError(f"{name}_s must have the shape of start_s, ({K}, {T}), got {m.shape}")
-        starts, ends = np.stack(marks[:3], axis=-1), np.stack(marks[1:], axis=-1)
-        rank, step, kind = np.indices((K, T, 3))
-        keep = (ends != starts) | (kind == Kind.COMPUTE)  # nobody waited: no span
         return cls(
-            K, rank[keep], step[keep], kind[keep], starts[keep], ends[keep],
+            K, *spans(marks[:3], marks[1:], (Kind.COMPUTE, Kind.WAIT, Kind.COMMUNICATE)),
             arrivals_s=marks[1], names=tuple(f"step {t}" for t in range(T)), measured=measured, where=where,
         )  # fmt: skip
 
@@ -239,6 +236,20 @@ class Timeline:
         top = "".join(f"<th>{cell}</th>" for cell in first)
         body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rest)
         return f"<table><caption>{html.escape(head)}</caption><tr>{top}</tr>{body}</table>"
+
+
+def spans(
+    starts: Sequence[FloatArray], ends: Sequence[FloatArray], kinds: Sequence[Kind]
+) -> tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]:
+    """The first five columns of a timeline in which every worker does the same things in every step: the i-th is of
+    ``kinds[i]`` and lasts from ``starts[i]`` to ``ends[i]``, (K, T) matrices of times, nan where there was nothing.
+    Spans of no time are left out, but for those of computing."""
+    start, end = np.stack(starts, axis=-1), np.stack(ends, axis=-1)
+    rank, step = np.indices(start.shape)[:2]
+    kind = np.broadcast_to(np.array(kinds, dtype=np.int64), start.shape)
+    there = ~(np.isnan(start) | np.isnan(end))
+    keep = there & ((end != start) | (kind == Kind.COMPUTE))
+    return rank[keep], step[keep], kind[keep], start[keep], end[keep]
 
 
 def _all(name: str, array: NDArray[np.generic], ok: NDArray[np.bool_], right: str) -> None:

@@ -45,23 +45,32 @@ class Updates:
     def __post_init__(self) -> None:
         integer("K", self.K, least=1)
         applied = np.array(self.applied_s, dtype=np.float64)
-        if applied.ndim != 1 or not np.isfinite(applied).all() or (np.diff(applied) < 0).any():
-            raise ValueError("applied_s must be a 1-D array of finite seconds that never decrease")
+        if applied.ndim != 1:
+            raise ValueError(f"applied_s must be a 1-D array, one time an update, got shape {applied.shape}")
+        if not np.isfinite(applied).all():
+            raise ValueError(f"applied_s must be finite seconds, got {applied[~np.isfinite(applied)][0]}")
+        if (np.diff(applied) < 0).any():
+            u = int(np.argmax(np.diff(applied) < 0))
+            raise ValueError(
+                f"applied_s must be seconds that never decrease, got {applied[u + 1]} after {applied[u]}"
+            )
         self._set("applied_s", applied)
         for name in ("into", "rank", "step", "read"):
-            given = np.asarray(getattr(self, name))
-            whole = given.astype(np.int64)
-            if whole.ndim != 1 or len(whole) != len(np.atleast_1d(self.into)) or (whole != given).any():
-                raise ValueError(
-                    f"{name} must be a 1-D array of whole numbers, one for each gradient, got {given!r}"
-                )
-            self._set(name, whole)
+            self._set(name, self._whole(name))
         if (np.diff(self.into) < 0).any() or not np.array_equal(np.unique(self.into), np.arange(self.U)):
-            raise ValueError(f"into must count up from 0 to {self.U - 1} with a gradient in each update")
+            raise ValueError(
+                f"into must count up from 0 to {self.U - 1} with a gradient in each update, got {_short(self.into)}"
+                if self.U
+                else f"into must be empty where there are no updates, got {_short(self.into)}"
+            )
         for name, ok, right in (
             ("rank", (self.rank >= 0) & (self.rank < self.K), f"between 0 and {self.K - 1}"),
             ("step", self.step >= 0, "a step >= 0"),
-            ("read", (self.read >= 0) & (self.read <= self.into), "a version that was there: 0 <= read <= into"),
+            (
+                "read",
+                (self.read >= 0) & (self.read <= self.into),
+                "a version that was there: 0 <= read <= into",
+            ),
         ):
             if not ok.all():
                 g = int(np.argmin(ok))
@@ -70,6 +79,19 @@ class Updates:
     def _set(self, name: str, array: NDArray[np.generic]) -> None:
         array.setflags(write=False)
         object.__setattr__(self, name, array)
+
+    def _whole(self, name: str) -> IntArray:
+        given, n = np.asarray(getattr(self, name)), np.size(self.into)
+        what = f"{name} must be a 1-D array of whole numbers, one for each of {n} gradients"
+        if given.shape != (n,):
+            raise ValueError(f"{what}, got shape {given.shape}")
+        if given.dtype.kind not in "iuf" or not np.isfinite(given).all():
+            bad = given[~np.isfinite(given)][0] if given.dtype.kind == "f" else given.dtype
+            raise ValueError(f"{what}, got {bad}")
+        whole = given.astype(np.int64)
+        if (whole != given).any():
+            raise ValueError(f"{what}, got {given[whole != given][0]}")
+        return whole
 
     @property
     def U(self) -> int:
@@ -88,3 +110,7 @@ class Updates:
     def used(self) -> IntArray:
         """(K,) gradients of each worker that went into an update."""
         return np.bincount(self.rank, minlength=self.K)
+
+
+def _short(array: IntArray) -> str:
+    return np.array2string(array, threshold=8)

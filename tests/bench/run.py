@@ -10,6 +10,7 @@ import time
 from functools import partial
 
 import numpy as np
+from table import show
 
 from labkit import cost, machine
 from labkit.collectives import (
@@ -17,9 +18,8 @@ from labkit.collectives import (
     halving_allreduce_inplace,
     ring_allreduce_inplace,
     shared_allreduce_inplace,
-    textbook_ring_allreduce,
 )
-from labkit.comm import Processes, Simulated, launch
+from labkit.comm import Processes, launch
 
 SIZES = (1_000, 100_000, 1_000_000, 10_000_000)
 WAYS = {  # all-reduces in place, and their prices where they send messages
@@ -169,29 +169,15 @@ def launching(rows: list) -> None:
     rows.append(("import labkit", spent, 0.3, 1.0))
 
 
-def simulation(rows: list) -> None:
-    ring = lambda comm: textbook_ring_allreduce(comm, np.ones(6400))  # noqa: E731
-    rows.append(
-        ("simulated world, ring on K = 64", best_of(3, lambda: launch(ring, 64, world=Simulated())), 2.0, 1.0)
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launches", type=int, default=3, help="launches per figure (default 3)")
     launches = parser.parse_args().launches
     rows: list[tuple[str, float, float, float | None]] = []
     launching(rows)
-    simulation(rows)
     allreduce_table(launches, rows)
     print(f"{machine.describe()}\n")
-    print(f"{'figure':52} {'ours, ms':>10} {'beside, ms':>10} {'ratio':>7} {'target':>7}  met")
-    for name, ours, peer, target in rows:
-        met = "" if target is None else "yes" if ours <= target * peer else "NO"
-        print(
-            f"{name:52} {ours * 1e3:10.3f} {peer * 1e3:10.3f} {ours / peer:7.2f} "
-            f"{'' if target is None else f'{target:.2f}':>7}  {met}"
-        )
+    show(rows)
 
 
 if __name__ == "__main__":

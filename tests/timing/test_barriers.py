@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from labkit.timing import Constant, Kind, OneStraggler, Uniform, bsp, draw, overlap, ssp, ssp_slowest
+from labkit.timing import Constant, Kind, OneStraggler, Uniform, bsp, draw, overlap, ssp, ssp_ends
 
 SECONDS = st.floats(0, 10, allow_subnormal=False)
 MATRICES = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=7), elements=SECONDS)
@@ -37,7 +37,7 @@ def test_the_timeline_and_the_kernel_are_the_recurrence(X, slack, comm_s):
     F = plain_ssp(X, slack, comm_s)
     timeline = ssp(X, slack, comm_s)
     np.testing.assert_allclose(timeline.arrivals_s + comm_s, F, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(ssp_slowest(X, slack, comm_s), F.max(axis=0), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(ssp_ends(X, slack, comm_s), F.max(axis=0), rtol=1e-12, atol=1e-12)
     assert timeline.finish_s == pytest.approx(F.max(), rel=1e-12, abs=1e-12)
 
 
@@ -108,16 +108,16 @@ def test_a_quarter_less_throughput_on_one_of_64_slows_the_job_by_a_third(slow, s
 def test_replicas_are_independent_runs():
     X = np.random.default_rng(0).random((5, 12, 3))
     for slack in (0, 2, 20):
-        together = ssp_slowest(X, slack, 0.1)
-        apart = np.stack([ssp_slowest(X[:, :, r], slack, 0.1) for r in range(3)], axis=1)
+        together = ssp_ends(X, slack, 0.1)
+        apart = np.stack([ssp_ends(X[:, :, r], slack, 0.1) for r in range(3)], axis=1)
         np.testing.assert_array_equal(together, apart)
 
 
 def test_the_kernel_leaves_its_input_alone_in_either_memory_order():
     X = np.random.default_rng(0).random((50, 40))
     before = X.copy()
-    a = ssp_slowest(X, 2)
-    np.testing.assert_array_equal(a, ssp_slowest(np.asfortranarray(X), 2, checked=True))
+    a = ssp_ends(X, 2)
+    np.testing.assert_array_equal(a, ssp_ends(np.asfortranarray(X), 2, checked=True))
     np.testing.assert_array_equal(X, before)
 
 
@@ -138,10 +138,10 @@ def test_overlap_exposes_the_last_bucket_or_what_the_channel_cannot_carry(b, a, 
         (lambda: bsp([[0.1]], -1), "comm_s must be a finite number >= 0, got -1"),
         (lambda: ssp([[0.1]], -1), "slack must be a whole number >= 0, got -1"),
         (lambda: ssp([[0.1]], 1.5), "slack must be a whole number >= 0, got 1.5"),
-        (lambda: ssp_slowest([[0.1, np.nan]], 0), "got .*nan.* at step 1"),
-        (lambda: ssp_slowest([[0.1, -2.0]], 0), "got .*-2.0.* at step 1"),
-        (lambda: ssp_slowest([[0.1, np.inf]], 0), "got inf"),
-        (lambda: ssp_slowest([0.1], 0), "X must have shape"),
+        (lambda: ssp_ends([[0.1, np.nan]], 0), "got .*nan.* at step 1"),
+        (lambda: ssp_ends([[0.1, -2.0]], 0), "got .*-2.0.* at step 1"),
+        (lambda: ssp_ends([[0.1, np.inf]], 0), "got inf"),
+        (lambda: ssp_ends([0.1], 0), "X must have shape"),
         (lambda: overlap(0.2, 0.06, 0), "L must be a whole number >= 1, got 0"),
         (lambda: overlap(-0.2, 0.06, 1), "backward_s must be a finite number >= 0, got -0.2"),
     ],

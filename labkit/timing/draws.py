@@ -1,0 +1,103 @@
+"""A whole matrix of compute times at once: the same numbers as every worker's own stream, several times quicker.
+
+Worker k draws from ``np.random.default_rng([seed, k])``, whoever else is there. To make ten thousand generators one by
+one costs more than to draw ten million numbers from them, and nearly all of it goes into the hashing of the seeds (numpy's
+``SeedSequence``, after O'Neill 2015, *Developing a seed_seq alternative*). So the seeds of all ranks are hashed together
+here, by the same arithmetic; numpy promises that it will not change (NEP 19), and a test compares.
+
+Symbols: K workers, T steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
+
+from labkit.timing._check import FloatArray, integer
+from labkit.timing.laws import Law
+
+_CHUNK = 32_768  # times that are made together: they stay in a core's own cache
+_MASK = 0xFFFFFFFF
+
+
+def draw(law: Law, K: int, T: int, seed: int) -> FloatArray:
+    """(K, T) times in seconds; row k holds the first T of ``law.stream(k, seed)``.
+
+    The matrix lies in memory step by step (Fortran order), as the recurrences of `barriers` read it.
+    """
+    integer("T", T, least=1)
+    law.groups(K)  # refuses a K that the law does not fit
+    X = np.empty((K, T), order="F")
+    seeds = _Seeds(hashed(integer("seed", seed), K))
+    n = max(1, _CHUNK // T)
+    for first in range(0, K, n):
+        ranks = range(first, min(first + n, K))
+        laws = [law.worker(rank) for rank in ranks]
+        if laws[0].inversion and all(own is laws[0] for own in laws):
+            q = np.empty((len(laws), T))
+            for rank, row in zip(ranks, q, strict=True):
+                seeds.of(rank).random(out=row)
+            X[first : first + n] = laws[0]._isf(np.subtract(1.0, q, out=q))
+        else:
+            for rank, own in zip(ranks, laws, strict=True):
+                X[rank] = own.row(rank, T, seed)
+    return X
+
+
+def hashed(seed: int, K: int) -> NDArray[np.uint64]:
+    """(K, 4): row k is ``np.random.SeedSequence([seed, k]).generate_state(4, np.uint64)``."""
+    words = [seed & _MASK]
+    while seed := seed >> 32:
+        words.append(seed & _MASK)
+    entropy = [np.full(K, word, dtype=np.uint32) for word in words] + [np.arange(K, dtype=np.uint32)]
+    entropy += [np.zeros(K, dtype=np.uint32)] * (4 - len(entropy))
+    mixed = _Hash(0x43B0D7E5, 0x931E8875)
+    pool = [mixed(word) for word in entropy[:4]]
+    for i in range(4):
+        for j in range(4):
+            if i != j:
+                pool[j] = _mix(pool[j], mixed(pool[i]))
+    for word in entropy[4:]:
+        for j in range(4):
+            pool[j] = _mix(pool[j], mixed(word))
+    out = _Hash(0x8B51F9DD, 0x58F38DED)
+    states = np.stack([out(pool[i % 4]) for i in range(8)], axis=1).astype(np.uint64)
+    return states[:, 0::2] | states[:, 1::2] << np.uint64(32)  # of two words the lower one first
+
+
+class _Hash:
+    """numpy's ``hashmix``: every word is hashed with the next of a series of multipliers."""
+
+    def __init__(self, start: int, multiplier: int) -> None:
+        self.constant, self.multiplier = start, multiplier
+
+    def __call__(self, word: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        word = word ^ np.uint32(self.constant)
+        self.constant = self.constant * self.multiplier & _MASK
+        word = word * np.uint32(self.constant)
+        return word ^ word >> np.uint32(16)
+
+
+def _mix(x: NDArray[np.uint32], y: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    z = x * np.uint32(0xCA01F9DD) - y * np.uint32(0x4973F715)
+    return z ^ z >> np.uint32(16)
+
+
+class _Seeds(ISeedSequence):
+    """Hands hashed seeds to numpy's generators."""
+
+    def __init__(self, states: NDArray[np.uint64]) -> None:
+        self.states, self.rank = states, 0
+
+    def of(self, rank: int) -> Generator:
+        """The generator ``np.random.default_rng([seed, rank])``."""
+        self.rank = rank
+        seed: Any = self  # numpy's types know only its own SeedSequence
+        return Generator(PCG64(seed))
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[np.uint64]:
+        return self.states[self.rank]

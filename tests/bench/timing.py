@@ -1,0 +1,157 @@
+"""``make bench``, the models of time: recurrences beside plain Python loops and simpy, in one run, interleaved.
+
+All compute the same thing: when the slowest of K workers has finished each of T steps under SSP with slack s, each step
+taking shift + exponential seconds. Plain loops and simpy are timed on fewer steps of the same K workers and scaled by
+worker-steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from table import show
+
+from labkit import Simulated, launch, machine
+from labkit.collectives import textbook_ring_allreduce
+from labkit.timing import ShiftedExponential, asynchronous_ends, backup_ends, draw, sample_max, ssp_ends
+from labkit.timing.server import serve_in_batches, serve_one_by_one
+
+SHIFT, SCALE = 0.010, 0.020
+LAW = ShiftedExponential(SHIFT, SCALE)
+SLACK = 3
+SWEEP = (0, 1, 2, 3, 4, 8, 16, 32)
+
+
+def drawn_by_loops(K: int, T: int, rng: random.Random) -> list[list[float]]:
+    """T lists of K times."""
+    return [[SHIFT + rng.expovariate(1 / SCALE) for _ in range(K)] for _ in range(T)]
+
+
+def loops(X: list[list[float]], slack: int) -> list[float]:
+    """SSP in plain Python; X holds T lists of K times."""
+    finished = [0.0] * len(X[0])
+    slowest: list[float] = []
+    for t, times in enumerate(X):
+        bar = slowest[t - 1 - slack] if t > slack else 0.0
+        finished = [(bar if bar > f else f) + x for f, x in zip(finished, times, strict=True)]
+        slowest.append(max(finished))
+    return slowest
+
+
+def by_simpy(K: int, T: int, slack: int, seconds: Callable[[int, int], float]) -> list[float]:
+    """SSP as K processes of simpy; worker k computes for seconds(k, t) in step t."""
+    import simpy
+
+    env = simpy.Environment()
+    done, left, slowest = [env.event() for _ in range(T)], [K] * T, [0.0] * T
+
+    def worker(k: int):
+        for t in range(T):
+            if t > slack:
+                yield done[t - 1 - slack]
+            yield env.timeout(seconds(k, t))
+            left[t] -= 1
+            if not left[t]:
+                slowest[t] = env.now
+                done[t].succeed()
+
+    for k in range(K):
+        env.process(worker(k))
+    env.run()
+    return slowest
+
+
+def medians(times: int, **ways: Callable[[], object]) -> dict[str, float]:
+    """Median seconds of each way, run in turn."""
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(times):
+        for name, way in ways.items():
+            begun = time.perf_counter()
+            way()
+            spent[name].append(time.perf_counter() - begun)
+    return {name: statistics.median(s) for name, s in spent.items()}
+
+
+def stale_synchronous(times: int, rows: list, K: int = 10_000, T: int = 1_000) -> None:
+    few, fewer = T // 20, T // 100  # steps of the loops; of simpy
+    rng = random.Random(7)
+    X, listed = draw(LAW, K, T, seed=7), drawn_by_loops(K, few, rng)
+    m = medians(
+        times,
+        drawing=lambda: ssp_ends(draw(LAW, K, T, seed=7), SLACK, checked=True),
+        given=lambda: ssp_ends(X, SLACK, checked=True),
+        looked_at=lambda: ssp_ends(X, SLACK),
+        loops=lambda: loops(drawn_by_loops(K, few, rng), SLACK),
+        loops_given=lambda: loops(listed, SLACK),
+        simpy=lambda: by_simpy(K, fewer, SLACK, lambda k, t: SHIFT + rng.expovariate(1 / SCALE)),
+        sweep=lambda: [ssp_ends(Y, s, checked=True) for Y in [draw(LAW, K, T, 7)] for s in SWEEP],
+        loops_sweep=lambda: [loops(Y, s) for Y in [drawn_by_loops(K, few, rng)] for s in SWEEP],
+    )
+    by, rate = T / few, K * T / m["given"]
+    rows += [
+        (
+            "SSP, K = 1e4 by 1e3, times drawn / plain loops (1/20, scaled)",
+            m["drawing"],
+            m["loops"] * by,
+            1 / 60,
+        ),
+        ("  the same / simpy (1/100 of it, scaled)", m["drawing"], m["simpy"] * T / fewer, 1 / 1500),
+        ("  a sweep of 8 slacks, times drawn once / plain loops", m["sweep"], m["loops_sweep"] * by, None),
+        ("  times given / plain loops, times given", m["given"], m["loops_given"] * by, None),
+        (f"  times given: {rate:.2g} worker-steps/s / 1e9", m["given"], K * T / 1e9, 1.0),
+        ("  times given, and checked / 1e9 worker-steps/s", m["looked_at"], K * T / 1e9, None),
+    ]
+
+
+def the_slowest_of_a_million(times: int, rows: list, K: int = 1_000_000, draws: int = 10_000) -> None:
+    rng = np.random.default_rng(7)
+    m = medians(
+        times, one=lambda: sample_max(LAW, K, rng, draws), every=lambda: float(LAW.sample(rng, K).max())
+    )
+    rows.append(
+        ("slowest of K = 1e6, by one draw (of 1e4) / drawing all", m["one"] / draws, m["every"], 1e-5)
+    )
+
+
+def others(times: int, rows: list) -> None:
+    X = draw(LAW, 10_000, 100, seed=7)
+    saturated = 2 * LAW.mean / len(X)
+    ring = lambda comm: textbook_ring_allreduce(comm, np.ones(6400))  # noqa: E731
+    m = medians(
+        times,
+        queue=partial(serve_in_batches, X, 0.0, saturated),
+        heap=partial(serve_one_by_one, X, 0.0, saturated),
+        backup=partial(backup_ends, X, 100),
+        free=partial(asynchronous_ends, X),
+        ring=lambda: launch(ring, 64, world=Simulated()),
+    )
+    rows += [
+        ("busy server, K = 1e4 by 100, in batches / a heap", m["queue"], m["heap"], None),
+        ("backup workers, K = 1e4 by 100, b = 100 / no barrier", m["backup"], m["free"], None),
+        ("simulated world, ring on K = 64 / 2 s", m["ring"], 2.0, 1.0),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--times", type=int, default=3, help="runs of each figure (default 3); medians are shown"
+    )
+    times = parser.parse_args().times
+    load = os.getloadavg()[0]
+    rows: list[tuple[str, float, float, float | None]] = []
+    for part in (stale_synchronous, the_slowest_of_a_million, others):
+        part(times, rows)
+    print(f"{machine.describe()}, load {load:.1f} before, {os.getloadavg()[0]:.1f} after\n")
+    show(rows)
+
+
+if __name__ == "__main__":
+    main()
