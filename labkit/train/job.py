@@ -58,7 +58,7 @@ def train(
     """Train up to step T inside an initialised process group, from the newest whole checkpoint in ``directory`` on.
 
     every: steps between checkpoints, >= 1. kill_rank: dies by SIGKILL before step ``kill_at[i]`` of the i-th start.
-    Returns what this start did: first step, last step, loss, the weights' SHA-256, the recorder's verdict.
+    Returns what this start did: its number, K, first step, last step, loss, the weights' SHA-256, the recorder's verdict.
     Raises ValueError for bad input, also when B is not between the number of ranks and the number of examples.
     """
     rank, K = dist.get_rank(), dist.get_world_size()
@@ -78,9 +78,9 @@ def train(
     if state is not None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-    ddp = DistributedDataParallel(model)
     loss = torch.tensor(float("nan"))
-    with StragglerRecorder(ddp) as recorder:
+    with StragglerRecorder(model) as recorder:
+        ddp = DistributedDataParallel(model)
         for t in range(begun, T):
             if rank == kill_rank and kill_at[start : start + 1] == (t,):
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -98,6 +98,7 @@ def train(
         verdict = recorder.report().verdict if T - begun > 1 else "too few steps"
     return {
         "start": start,
+        "K": K,
         "first": begun,
         "last": T,
         "loss": loss.item() / max(len(split(np.arange(B), K)[rank]), 1),

@@ -2,7 +2,7 @@
 
 Two lines in any loop, on one machine or many, also under torchrun:
 
-    recorder = StragglerRecorder(model)   # after DistributedDataParallel, if you use it
+    recorder = StragglerRecorder(model)   # before DistributedDataParallel wraps it, if you use that
     ...                                   # the loop as it is: forward, backward, all-reduce, optimizer.step()
     print(recorder.report())              # on every rank
 
@@ -26,25 +26,27 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.autograd import Variable
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from labkit import machine
 from labkit.timing import Kind, StragglerReport, Timeline, straggler_report
+from labkit.train.arrivals import run_at_end_of_backward
 
 
 class StragglerRecorder:
     """Record when this rank arrives at, and leaves, each synchronisation of a training loop.
 
     model: the module whose gradients are synchronised before its optimizer steps; None for a loop that marks its
-        synchronisations itself with ``with recorder.synchronising(): ...``.
+        synchronisations itself with ``with recorder.synchronising(): ...``. What waits at the end of the backward pass
+        must come to the model after the recorder: wrap it afterwards.
     group: the process group that synchronises; None: the default one, or a world of one where there is none.
     keep: how many of the latest steps to keep, >= 1.
 
     The first step is not recorded: nobody knows yet when the others began it. With parameters on a GPU, arriving and
     leaving are CUDA events, so that what counts is when the GPU got there and not when it was told to.
-    Raises ValueError for a model without a parameter that takes a gradient. Where parameters are gathered in forward
-    and backward too (FSDP, ZeRO-3), ranks wait before they arrive: mark one synchronisation by hand instead.
+    Raises ValueError for a model without a parameter that takes a gradient. Where ranks already wait for one another
+    during forward or backward (FSDP, ZeRO-3, a labkit DDP that counts examples), that wait counts as computing: mark one
+    synchronisation by hand instead.
     """
 
     def __init__(self, model: torch.nn.Module | None = None, group: Any = None, keep: int = 10_000) -> None:
@@ -74,7 +76,7 @@ class StragglerRecorder:
         backward = torch._C._current_graph_task_id()
         if backward != self._backward:  # its first gradient: ask to be called when it has them all
             self._backward = backward
-            Variable._execution_engine.queue_callback(self._on_arrival)
+            run_at_end_of_backward(self._on_arrival)
 
     def _on_arrival(self) -> None:
         self._arrived = self._clock()

@@ -23,13 +23,17 @@ ROOT = Path(__file__).parents[2]
 
 def job(comm, T, slow, wrap, width=8, work_s=0.004):
     """A training loop like anybody's; ``slow`` maps ranks to extra seconds a step, spent after the forward pass."""
-    from torch.nn.parallel import DistributedDataParallel as DDP
+    from torch.nn.parallel import DistributedDataParallel
+
+    from labkit.train.ddp import DDP
 
     torch.manual_seed(comm.rank)
     model = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, 1))
-    if wrap:
-        model = DDP(model)
     recorder = StragglerRecorder(model)
+    if wrap == "torch":
+        model = DistributedDataParallel(model)
+    elif wrap == "labkit":
+        model = DDP(comm, model, uneven=None)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(T):
         optimizer.zero_grad()
@@ -45,7 +49,7 @@ def job(comm, T, slow, wrap, width=8, work_s=0.004):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("wrap", [True, False], ids=["DistributedDataParallel", "all_reduce by hand"])
+@pytest.mark.parametrize("wrap", ["torch", "labkit", ""])
 def test_an_injected_slow_rank_is_named_with_what_it_costs(wrap):
     run = launch(job, 3, 25, {1: 0.03}, wrap, world="processes")
     for recording in run.results:
@@ -96,7 +100,7 @@ def test_a_slow_link_is_not_blamed_on_a_rank():
 def test_a_really_slow_link_is_not_blamed_on_a_rank():
     from labkit import Emulated
 
-    recording = launch(job, 2, 12, {}, True, 400, world=Emulated(rate=5e6)).results[0]
+    recording = launch(job, 2, 12, {}, "torch", 400, world=Emulated(rate=5e6)).results[0]
     compute, wait, communicate = recording.shares
     assert (
         communicate > compute and communicate > wait
