@@ -27,6 +27,8 @@ def launch(
     """Run ``f(comm, *args, **kwargs)`` as K workers and wait for all of them.
 
     f: any function, also one defined in a notebook cell; it gets this worker's ``Comm`` first.
+    args, kwargs: copied to worker processes, except torch tensors in shared memory (``w.share_memory_()``), which are the
+        same memory in all of them. In the simulation everything is shared.
     K: number of workers, >= 1.
     world: ``"simulated"``, ``"processes"``, or one with settings, as in ``Simulated(link=Link(1e-4, 1e8))``.
     timeout_s: deadline in wall-clock seconds for the whole launch.

@@ -1,8 +1,7 @@
 """A pool of worker processes that stand ready, and the watch over them.
 
-Functions travel by value (cloudpickle), so that one
-defined in a notebook cell can run there. Whatever happens to the launcher or to a worker, none is left behind: the
-launcher kills them, and each ends by itself when the launcher is gone.
+Whatever happens to the launcher or to a worker, none is left behind: the launcher kills them, and each ends by itself when
+the launcher is gone. What travels to them is packed in ``packing.py``.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-
 from labkit.comm import netns, windows
 from labkit.comm.board import Board, words
 from labkit.comm.diagnose import standstill
 from labkit.comm.errors import LaunchError
 from labkit.comm.forking import context, no_main_module, starting
+from labkit.comm.packing import pack
 from labkit.comm.postmortem import Coroner
 from labkit.comm.worker import Place, main
 
@@ -120,7 +118,8 @@ class Pool:
         """Run ``f`` on every worker; per rank its pickled result and its record. A failure closes the pool."""
         if self.closed:
             raise LaunchError("this pool is closed (a worker failed or close() was called); make a new one")
-        task = _pack(f, args, kwargs, (world.law, world.seed, world.watch))
+        shared = self._network is None  # an emulated host has a memory of its own, as a real one would
+        task = pack(f, args, kwargs, (world.law, world.seed, world.watch), shared)
         try:
             self._board.clear()
             for k, conn in enumerate(self._conns):
@@ -217,19 +216,3 @@ class Pool:
 def _close_all() -> None:
     for pool in list(_open):
         pool.close()
-
-
-def _pack(f: Any, args: tuple, kwargs: dict, settings: tuple) -> bytes:
-    try:
-        return cloudpickle.dumps((f, args, kwargs, *settings))
-    except Exception:
-        parts = {"f": f, **{f"argument {i}": a for i, a in enumerate(args)}, **kwargs, "law": settings[0]}
-        for name, part in parts.items():
-            try:
-                cloudpickle.dumps(part)
-            except Exception as error:
-                raise TypeError(
-                    f"{name} ({type(part).__name__}) cannot be sent to a worker process: {error}; "
-                    f"make it inside the function instead"
-                ) from None
-        raise

@@ -28,6 +28,7 @@ from labkit.cost.hierarchical import (
 )
 from labkit.cost.linear import Form, Terms, terms
 from labkit.cost.link import Link
+from labkit.cost.local import local_bytes, local_rounds, local_time
 from labkit.cost.parts import (
     all_gather_bytes,
     all_gather_messages,
@@ -54,13 +55,17 @@ from labkit.cost.recursive import (
 )
 from labkit.cost.server import server_bytes, server_messages, server_rounds, server_time
 from labkit.cost.torus import torus_bytes, torus_cols, torus_messages, torus_rounds, torus_time
+from labkit.cost.zero import MIXED, SINGLE, Precision, zero_bytes, zero_factor, zero_memory
 
 __all__ = [
+    "MIXED",
+    "SINGLE",
     "Distance",
     "Fit",
     "Form",
     "Interval",
     "Link",
+    "Precision",
     "Sample",
     "Terms",
     "all_gather_bytes",
@@ -92,6 +97,9 @@ __all__ = [
     "least_bytes",
     "least_rounds",
     "least_time",
+    "local_bytes",
+    "local_rounds",
+    "local_time",
     "naive_bytes",
     "naive_messages",
     "naive_rounds",
@@ -121,4 +129,7 @@ __all__ = [
     "tree_messages",
     "tree_rounds",
     "tree_time",
+    "zero_bytes",
+    "zero_factor",
+    "zero_memory",
 ]

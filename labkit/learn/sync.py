@@ -60,7 +60,7 @@ def sync_sgd(
     if weights not in WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}, got {weights!r}")
     message, direction, counted = WEIGHTS[weights]
-    pick, T = _schedule(shards, T, comm.K)
+    pick, T = schedule(shards, T, comm.K)
     w = start(problem, w0)
     iterates = [w]
     for t in comm.steps(T):
@@ -127,7 +127,7 @@ WEIGHTS: dict[str, tuple[Message, Direction, bool]] = {
 }
 
 
-def _schedule(shards: Shards, T: int | None, K: int) -> tuple[Callable[[int, int], ArrayLike], int]:
+def schedule(shards: Shards, T: int | None, K: int) -> tuple[Callable[[int, int], ArrayLike], int]:
     """The shards as a function of (t, rank), and how many steps; ValueError if they don't fit K and T."""
     if callable(shards):
         if T is None:

@@ -1,0 +1,252 @@
+"""Problem set 10.7: fewer bytes.
+
+The judges compute what is right from the questions: bits by definition, stochastic rounding (Alistarh et al. 2017, section
+3), books that balance (Karimireddy et al. 2019), a sort, two straight lines, and a projection (Vogels et al. 2019).
+
+Symbols: d coordinates, b bits, s levels, k coordinates kept, K workers, r columns, alpha and beta of a link.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labkit.comm.run import Run
+from labkit.grade.exercise import Case, Exercise, Wrong, number, same_array
+
+Array = NDArray[Any]
+
+
+def _workers(K: int) -> str:
+    return "with K = 1 worker" if K == 1 else f"with K = {K} workers"
+
+
+def _pair(answer: Any, names: str) -> tuple[Any, Any]:
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise Wrong(f"return two things, {names}, not {type(answer).__name__}")
+    return answer[0], answer[1]
+
+
+def _talked(run: Run, most: int, what: str) -> None:
+    for rank, nbytes in enumerate(run.bytes_sent):
+        if run.K > 1 and nbytes == 0:
+            raise Wrong(f"no bytes were sent by rank {rank}: how can the others know what it has?")
+        if nbytes > most:
+            raise Wrong(f"rank {rank} sent {int(nbytes)} bytes, more than {what}: send less")
+
+
+def _same_bits(results: list[Any], what: str) -> None:
+    if any(np.asarray(x).tobytes() != np.asarray(results[0]).tobytes() for x in results):
+        raise Wrong(
+            f"the ranks hold different bits of {what}: they will drift apart, so let all add in the same order"
+        )
+
+
+# -- 1: packing bits ------------------------------------------------------------------------------------------------
+
+
+def _pack(rng: np.random.Generator) -> Iterator[Case]:
+    for b, d in (
+        (1, 8),
+        (1, int(rng.integers(9, 16))),
+        (2, 5),
+        (3, 8),
+        (3, int(rng.integers(17, 23))),
+        (5, 7),
+        (8, 4),
+    ):
+        yield _pack_case(rng.integers(1 << b, size=d), b, f"d = {d} codes of {b} bits")
+    yield _pack_case(np.array([], dtype=np.int64), 3, "no codes at all")
+
+
+def _pack_case(codes: Array, b: int, label: str) -> Case:
+    bits = (codes[:, None] >> np.arange(b) & 1).astype(np.uint8)
+    expected = np.packbits(bits.reshape(-1), bitorder="little")
+
+    def judge(answer: Any) -> None:
+        if not isinstance(answer, np.ndarray) or answer.dtype != np.uint8:
+            raise Wrong(
+                f"return a numpy array of dtype uint8, not {getattr(answer, 'dtype', type(answer).__name__)}"
+            )
+        if answer.shape != expected.shape:
+            raise Wrong(
+                f"the message has shape {answer.shape}, which isn't as many bytes as the codes' bits fill"
+            )
+        same_array(answer, expected, "the message")
+
+    return Case((codes, b), judge, label=label)
+
+
+# -- 2: stochastic rounding -----------------------------------------------------------------------------------------
+
+
+def _quantise(rng: np.random.Generator) -> Iterator[Case]:
+    for s in (1, 4, 15):
+        d = int(rng.integers(6, 30))
+        yield _quantise_case(
+            rng.standard_normal(d) * 10 ** rng.uniform(-2, 2), s, rng.random(d), f"s = {s}, d = {d}"
+        )
+    yield _quantise_case(np.array([0.0, -2.5, 0.0]), 3, rng.random(3), "one coordinate holds all of the norm")
+    yield _quantise_case(np.array([3.0, -4.0, 0.0]), 5, np.array([0.0, 0.0, 0.0]), "x lies on the levels")
+    yield _quantise_case(np.zeros(4), 3, rng.random(4), "x = 0")
+
+
+def _quantise_case(x: Array, s: int, u: Array, label: str) -> Case:
+    norm = math.sqrt(math.fsum(v * v for v in x))
+    a = [s * abs(v) / norm if norm else 0.0 for v in x]
+    safe = [abs(ai - round(ai)) < 1e-9 for ai in a]  # on a level, whatever the last bit says
+    up = [
+        round(ai) if on else math.floor(ai) + (ui < ai - math.floor(ai))
+        for ai, ui, on in zip(a, u, safe, strict=True)
+    ]
+    expected = np.sign(x) * up
+
+    def judge(answer: Any) -> None:
+        norm_given, levels = _pair(answer, "the norm and the levels")
+        if abs(number(norm_given, "the norm") - norm) > 1e-12 * norm:
+            raise Wrong(
+                f"the norm is too {'large' if number(norm_given) > norm else 'small'}: {number(norm_given):.6g}"
+            )
+        same_array(levels, expected, "the levels", atol=1e-9)
+
+    return Case((x, s, u), judge, label=label)
+
+
+# -- 3: keeping books -----------------------------------------------------------------------------------------------
+
+
+def _with_feedback(rng: np.random.Generator) -> Iterator[Case]:
+    for k, d in ((1, 5), (3, 12), (7, 40), (4, 4)):
+        g = rng.standard_normal(d) * 10.0 ** rng.integers(-2, 3, size=d)
+        yield _feedback_case(g, np.zeros(d), k, f"k = {k} of d = {d}, the first step")
+        yield _feedback_case(g, rng.standard_normal(d) * 10, k, f"k = {k} of d = {d}, a later step")
+
+
+def _feedback_case(g: Array, error: Array, k: int, label: str) -> Case:
+    corrected = g + error
+    places = np.argsort(-np.abs(corrected))[:k]
+    expected = np.zeros_like(g)
+    expected[places] = corrected[places]
+
+    def judge(answer: Any) -> None:
+        message, new = _pair(answer, "the message and the new error")
+        for x, what in ((message, "the message"), (new, "the new error")):
+            if np.shape(x) != g.shape:
+                raise Wrong(f"{what} should have shape {g.shape}, but has {np.shape(x)}")
+        same_array(message, expected, "the message")
+        if not np.array_equal(np.asarray(message) + np.asarray(new), corrected):
+            raise Wrong(
+                "message + new error is not gradient + old error: something is lost, or counted twice"
+            )
+
+    return Case((g, error, k), judge, label=label)
+
+
+# -- 4: top-k over Comm ---------------------------------------------------------------------------------------------
+
+
+def _topk_mean(rng: np.random.Generator) -> Iterator[Case]:
+    for K, k in ((1, 2), (2, 1), (3, 4), (4, 3), (5, 6)):
+        d = int(rng.integers(40, 60))
+        gs = rng.standard_normal((K, d))
+        if K == 3:
+            gs[:, :4] += 9.0 * np.sign(gs[:, :4])  # all choose the same places
+        expected = np.zeros(d)
+        for g in gs:
+            places = np.argsort(-np.abs(g))[:k]
+            expected[places] += g[places] / K
+        label = f"{_workers(K)}, k = {k} of d = {d}" + (", who all choose alike" if K == 3 else "")
+        yield Case(tuple((g.copy(), k) for g in gs), _topk_judge(expected, K, k), K, label)
+
+
+def _topk_judge(expected: Array, K: int, k: int) -> Any:
+    def judge(run: Run) -> None:
+        _talked(run, 16 * k * (K - 1), "K - 1 times k pairs of 16 bytes")
+        for rank, mean in enumerate(run.results):
+            same_array(mean, expected, f"the mean of rank {rank}", rtol=1e-9, atol=1e-12)
+        _same_bits(run.results, "the mean")
+
+    return judge
+
+
+# -- 5: break even --------------------------------------------------------------------------------------------------
+
+
+def _break_even(rng: np.random.Generator) -> Iterator[Case]:
+    yield _break_even_case(4, 4e6, 8e4, 1e-4, 0.01, "top-1 % of the lab's explorer")
+    for _ in range(3):
+        K, n = int(rng.integers(2, 20)), float(rng.integers(1, 50) * 10**6)
+        m, alpha = n * float(rng.uniform(0.2, 0.9)) * 2 / K, float(rng.uniform(1e-5, 1e-3))
+        coding_s = (K - 1) * alpha + float(rng.uniform(0.001, 0.1))
+        yield _break_even_case(K, n, m, alpha, coding_s, "a method that saves bytes and costs time")
+    yield _break_even_case(4, 4e6, 1e5, 0.01, 0.02, "where fewer rounds pay for the coding")
+    yield _break_even_case(64, 4e6, 2e5, 1e-4, 0.5, "too many workers for a gather")
+    yield _break_even_case(8, 4e6, 1e6, 1e-4, 0.01, "where no byte is saved")
+
+
+def _break_even_case(K: int, n: float, m: float, alpha: float, coding_s: float, label: str) -> Case:
+    saved_bytes, lost_s = (K - 1) * (2 * n / K - m), coding_s - (K - 1) * alpha
+    expected = 0.0 if saved_bytes <= 0 else math.inf if lost_s <= 0 else saved_bytes / lost_s
+
+    def judge(answer: Any) -> None:
+        if math.isinf(expected):
+            try:
+                given = float(answer)
+            except (TypeError, ValueError):
+                raise Wrong(f"return a number of bytes per second, not {type(answer).__name__}") from None
+            if given != math.inf:
+                raise Wrong(f"it says {given:.6g}: is there a link fast enough to make compression slower?")
+            return
+        value = (
+            math.inf if isinstance(answer, float) and math.isinf(answer) else number(answer, "the bandwidth")
+        )
+        if abs(value - expected) > 1e-9 * max(expected, 1e-9):
+            raise Wrong(f"the bandwidth is too {'large' if value > expected else 'small'}: {value:.6g}")
+
+    says = f"{label}: K = {K}, n = {n:.4g}, m = {m:.4g} bytes, alpha = {alpha:.3g} s, coding {coding_s:.3g} s"
+    return Case((K, n, m, alpha, coding_s), judge, label=says)
+
+
+# -- 6: PowerSGD ----------------------------------------------------------------------------------------------------
+
+
+def _power_step(rng: np.random.Generator) -> Iterator[Case]:
+    for K, r in ((1, 1), (2, 2), (3, 1), (4, 3), (5, 2)):
+        n, m = (int(x) for x in rng.integers(6, 12, size=2))
+        Ms, Q = rng.standard_normal((K, n, m)), rng.standard_normal((m, r))
+        mean = Ms.mean(axis=0)
+        U = np.linalg.svd(mean @ Q, full_matrices=False)[0]  # an orthonormal basis of the same columns
+        args = tuple((M.copy(), Q.copy()) for M in Ms)
+        label = f"{_workers(K)}, matrices of {n} x {m}, r = {r}"
+        yield Case(args, _power_judge(U @ U.T @ mean, mean.T @ U, K, (n + m + 2 * K) * r), K, label)
+
+
+def _power_judge(expected: Array, Q: Array, K: int, numbers: int) -> Any:
+    def judge(run: Run) -> None:
+        _talked(run, 16 * numbers * (K - 1) // K, "two ring all-reduces of (n + m) r numbers in all")
+        pairs = [_pair(answer, "the mean and the new Q") for answer in run.results]
+        for rank, (mean, new) in enumerate(pairs):
+            same_array(mean, expected, f"the mean of rank {rank}", rtol=1e-8, atol=1e-10)
+            if np.shape(new) != Q.shape:
+                raise Wrong(f"the new Q of rank {rank} should have shape {Q.shape}, but has {np.shape(new)}")
+            # any orthonormal basis will do, so Q is known up to a rotation of its columns
+            same_array(
+                np.asarray(new) @ np.asarray(new).T, Q @ Q.T, f"Q Q^T of rank {rank}", rtol=1e-8, atol=1e-10
+            )
+        _same_bits([new for _, new in pairs], "Q")
+
+    return judge
+
+
+EXERCISES = (
+    Exercise("10.7-1", "Pack the bits", 3, "pack", _pack),
+    Exercise("10.7-2", "Round at random, rightly", 3, "quantise", _quantise),
+    Exercise("10.7-3", "Keep books", 3, "with_feedback", _with_feedback),
+    Exercise("10.7-4", "Top-k between workers", 4, "topk_mean", _topk_mean),
+    Exercise("10.7-5", "Where it breaks even", 3, "break_even", _break_even),
+    Exercise("10.7-6", "One step of PowerSGD", 4, "power_step", _power_step),
+)

@@ -1,0 +1,64 @@
+"""Post-local SGD: synchronous steps first, local steps later (Lin, Stich, Patel and Jaggi 2020, section 3.2).
+
+Early on, when w moves fast, workers that go H steps alone drift far apart; later they hardly do. So the first ``switch``
+steps synchronise every time, the others every H steps. ``switch = 0`` is local SGD; ``switch = T`` is synchronous SGD.
+
+Symbols: K workers, T steps, H local steps per synchronisation after the switch, w (d,), ``eta`` the learning rate.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from labkit.learn.local import _check_H, _mean, local_step
+from labkit.learn.problems import Array, Problem
+from labkit.learn.sgd import QUIETLY, Diverged, Rate, rate, start
+from labkit.learn.sync import AllReduce, Shards, schedule
+
+if TYPE_CHECKING:
+    from labkit.comm.base import Comm
+
+
+def post_local_sgd(
+    comm: Comm,
+    problem: Problem,
+    w0: ArrayLike,
+    eta: Rate,
+    shards: Shards,
+    H: int,
+    allreduce: AllReduce,
+    switch: int,
+    T: int | None = None,
+) -> Array:
+    """Run post-local SGD as one worker sees it; returns its every iterate, (T + 1, d), beginning with w0.
+
+    switch: how many steps are synchronous, a whole number >= 0 (from T on: all of them); later workers meet H, 2 H, ...
+    steps after the switch, and after the last step. Each meeting is one all-reduce of d + 1 numbers. The other
+    arguments, the weights by examples and the errors are those of ``local_sgd``.
+    """
+    _check_H(H)
+    if isinstance(switch, bool) or not isinstance(switch, (int, np.integer)) or switch < 0:
+        raise ValueError(f"switch must be a whole number of synchronous steps >= 0, got {switch!r}")
+    pick, T = schedule(shards, T, comm.K)
+    w = start(problem, w0)
+    iterates, used = [w], 0
+    for t in comm.steps(T):
+        mine, eta_t = np.asarray(pick(t, comm.rank)), rate(eta, t)
+        with QUIETLY():
+            w = comm.compute(partial(local_step, problem, w, eta_t, mine))
+        used += mine.size
+        if meets(t, H, T, switch):
+            w, used = _mean(comm, w, used, allreduce, t), 0
+            if not np.isfinite(w).all():
+                raise Diverged(t, eta_t)
+        iterates.append(w)
+    return np.array(iterates)
+
+
+def meets(t: int, H: int, T: int, switch: int = 0) -> bool:
+    """Whether workers synchronise after step t = 0, 1, ..., T - 1."""
+    return t < switch or (t + 1 - switch) % H == 0 or t + 1 == T

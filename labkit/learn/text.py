@@ -1,0 +1,85 @@
+"""Text to learn from, a character at a time: three plays by Shakespeare that come with labkit.
+
+A character is a number, its place in the vocabulary; an example is a window of ``length`` characters, and what is to be
+predicted is the same window one character later. ``texts/README.md`` says where the words come from (public domain).
+
+Symbols: V characters in the vocabulary, b windows per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from labkit.learn.data import _at_least_one
+
+Ids = NDArray[np.uint8]
+
+
+class Text(NamedTuple):
+    """A text as numbers: ids to train on, ids kept back, and the vocabulary, a sorted string of V characters."""
+
+    train: Ids
+    validation: Ids
+    vocabulary: str
+
+    def encode(self, text: str) -> Ids:
+        """Numbers of the characters, (len(text),). ValueError for a character that is not in the vocabulary."""
+        strangers = sorted(set(text) - set(self.vocabulary))
+        if strangers:
+            raise ValueError(f"text must be of the vocabulary's characters, got {strangers[0]!r}")
+        place = {c: i for i, c in enumerate(self.vocabulary)}
+        return np.array([place[c] for c in text], dtype=np.uint8)
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The characters of ``ids`` (n,), as a string. ValueError for a number that is none's."""
+        numbers = np.asarray(ids).ravel()
+        V = len(self.vocabulary)
+        if numbers.size and not (numbers.dtype.kind in "iu" and numbers.min() >= 0 and numbers.max() < V):
+            raise ValueError(f"ids must be whole numbers from 0 to {V - 1}, got {ids!r}")
+        return "".join(self.vocabulary[i] for i in numbers)
+
+
+def shakespeare(validation: float = 0.1) -> Text:
+    """Three plays, about 440,000 characters; the last share of them, ``validation``, is kept back.
+
+    Raises ValueError unless 0 < validation < 1.
+    """
+    if not 0 < validation < 1:
+        raise ValueError(f"validation must be a share between 0 and 1, got {validation!r}")
+    plays = files("labkit.learn").joinpath("texts", "shakespeare.txt").read_text(encoding="ascii")
+    whole = Text(np.empty(0, np.uint8), np.empty(0, np.uint8), "".join(sorted(set(plays))))
+    cut = round((1 - validation) * len(plays))
+    ids = whole.encode(plays)
+    return whole._replace(train=ids[:cut], validation=ids[cut:])
+
+
+def windows(
+    ids: ArrayLike, length: int, b: int, rng: np.random.Generator
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Batches without end: x (b, length) and y (b, length), where y is what follows each character of x.
+
+    Windows start anywhere in ``ids`` (n,), drawn from ``rng``: a rank that shall see text of its own brings a
+    generator of its own, ``default_rng([seed, rank])``. Raises ValueError, at the call, unless b >= 1 and
+    1 <= length < n.
+    """
+    source = np.asarray(ids)
+    _at_least_one(length=length, b=b)
+    if source.ndim != 1 or source.size <= length:
+        raise ValueError(
+            f"ids must be more than length = {length} numbers in a row, got shape {source.shape}"
+        )
+    return _windows(source, length, b, rng)
+
+
+def _windows(
+    ids: NDArray[np.integer], length: int, b: int, rng: np.random.Generator
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    while True:
+        begin = rng.integers(len(ids) - length, size=(b, 1))
+        window = ids[begin + np.arange(length + 1)].astype(np.int64)
+        yield window[:, :-1], window[:, 1:]

@@ -1,0 +1,241 @@
+"""ZeRO, stages 1 and 2: every worker updates, and keeps the optimizer's state for, one K-th of the parameters.
+
+Source: Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, section 5. An
+all-reduce is a reduce-scatter and then an all-gather. ZeRO puts the optimizer in between: reduce-scatter the *gradients*,
+let each worker step its own chunk, all-gather the *parameters*. The bytes are the same. Stage 1 shards the optimizer's
+state, stage 2 the gradients as well: they are reduce-scattered a bucket at a time during the backward pass, and let go.
+
+    - optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    + optimizer = Zero1(comm, model, torch.optim.AdamW, lr=1e-3)
+
+A parameter without a gradient counts as zero here (in torch's own FSDP too), where plain training would skip it.
+
+Symbols: K workers, n elements, chunk r = elements r n // K to (r + 1) n // K of rank r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.collectives.naive import naive_allreduce
+from labkit.collectives.parts import all_gather_inplace, reduce_scatter_inplace
+from labkit.comm.base import Comm
+from labkit.train.agree import agree, claim, describe_model, refuse_owned, release, share_inplace, trainable
+from labkit.train.arrivals import Arrivals
+from labkit.train.buckets import BUCKET_BYTES, assign
+from labkit.train.flat import Flat, storage_bytes
+
+OptionsOf = Callable[[str, nn.Parameter], dict[str, Any]]
+
+
+class Sharded:
+    """What the three stages have in common: an optimizer over this rank's pieces. Use ``Zero1``, ``Zero2`` or ``Zero3``.
+
+    optimizer: a torch.optim class; its ``options`` as it takes them. options_of(name, parameter): more options for some
+        parameters, as ``lambda name, p: {"weight_decay": 0.0} if p.ndim < 2 else {}``.
+    master: step a float32 copy of the chunk, and round to the parameters' own type (mixed precision).
+    whole: cut no parameter, for optimizers that look at a parameter's shape; pads the chunks.
+    inner: the optimizer itself, for learning-rate schedulers.
+    Raises ValueError for a model without trainable parameters, of several dtypes, or looked after already; Mismatch if
+    the ranks' models differ. Everyone takes rank 0's parameters and buffers.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        model: nn.Module,
+        optimizer: Callable[..., torch.optim.Optimizer],
+        *,
+        options_of: OptionsOf | None = None,
+        master: bool = False,
+        whole: bool = False,
+        **options: Any,
+    ) -> None:
+        named = trainable(model)
+        refuse_owned(p for _, p in named)
+        dtypes = sorted({str(p.dtype) for _, p in named})
+        if len(dtypes) > 1:
+            raise ValueError(f"model must have parameters of one dtype to be sharded, got {dtypes}")
+        agree(comm, describe_model(model))
+        share_inplace(comm, [*model.parameters(), *model.buffers()])
+        claim((p for _, p in named), type(self).__name__)
+        self.comm, self.model = comm, model
+        more_for = {p: {} if options_of is None else options_of(name, p) for name, p in named}
+        self.flats = [Flat.of(comm, part, whole) for part in self._groups(named)]
+        self.chunks, self.slices = self._place(), [f.high - f.low for f in self.flats]
+        self.masters = [c.float() for c in self.chunks] if master else self.chunks
+        self._pieces: list[list[nn.Parameter]] = []
+        groups: list[dict[str, Any]] = []
+        for flat, chunk in zip(self.flats, self.masters, strict=True):
+            own = [(i, nn.Parameter(part)) for i, part in flat.pieces(chunk.detach())]
+            self._pieces.append([piece for _, piece in own])
+            for i, piece in own:
+                more = more_for[flat.parameters[i]]
+                alike = next((g for g in groups if {k: g[k] for k in g if k != "params"} == more), None)
+                if alike is None:
+                    groups.append(alike := {"params": [], **more})
+                alike["params"].append(piece)
+        nothing = [{"params": [nn.Parameter(torch.empty(0, device=comm.device))]}]
+        self.inner = optimizer(groups or nothing, **options)
+
+    def _groups(self, named: list[tuple[str, nn.Parameter]]) -> Sequence[Sequence[tuple[str, nn.Parameter]]]:
+        """Which parameters share a vector."""
+        return [named]
+
+    def _place(self) -> list[Tensor]:
+        """Put the parameters into vectors; returns this rank's chunk of each."""
+        self.vectors = [flat.vector() for flat in self.flats]
+        for flat, vector in zip(self.flats, self.vectors, strict=True):
+            for p, view in zip(flat.parameters, flat.views(vector), strict=True):
+                p.data = view
+        return [v[f.low : f.high] for f, v in zip(self.flats, self.vectors, strict=True)]
+
+    @torch.no_grad()
+    def _update(self, gradients: Sequence[Tensor], max_norm: float | None) -> None:
+        """Step this rank's pieces by its chunks of the mean gradient."""
+        for flat, own, chunk in zip(self.flats, self._pieces, gradients, strict=True):
+            chunk = chunk.float() if self.masters is not self.chunks else chunk
+            for piece, (_, part) in zip(own, flat.pieces(chunk), strict=True):
+                piece.grad = part
+        if max_norm is not None:
+            self._clip(max_norm)
+        self.inner.step()
+        for own in self._pieces:
+            for piece in own:
+                piece.grad = None
+        if self.masters is not self.chunks:
+            for chunk, master in zip(self.chunks, self.masters, strict=True):
+                chunk.copy_(master)
+
+    def _clip(self, max_norm: float) -> None:
+        """Scale the gradient to length ``max_norm`` if it is longer: 8 bytes more to sum, for the chunks' squares."""
+        grads = [piece.grad for own in self._pieces for piece in own if piece.grad is not None]
+        squares = sum((g.double().square().sum() for g in grads), torch.zeros((), dtype=torch.float64))
+        norm = float(naive_allreduce(self.comm, squares.cpu().reshape(1))[0]) ** 0.5
+        factor = min(1.0, max_norm / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_
+        for g in grads:
+            g.mul_(factor)
+
+    def _shared(self) -> None:
+        """All-gather the vectors: every rank gets the others' new chunks."""
+        for vector in self.vectors:
+            all_gather_inplace(self.comm, vector)
+
+    def _gradients(self) -> list[Tensor | None]:
+        """Everything that holds gradients."""
+        return [p.grad for flat in self.flats for p in flat.parameters]
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Inside, all parameters are there on every worker (up to stage 2 they always are)."""
+        yield
+
+    def kept_bytes(self) -> dict[str, int]:
+        """Bytes of memory that this worker keeps now: parameters, gradients, and optimizer state (master copy included)."""
+        parameters = [p.data for p in self.model.parameters()]
+        state = [t for s in self.inner.state.values() for t in s.values() if isinstance(t, Tensor) and t.ndim]
+        masters = [] if self.masters is self.chunks else self.masters
+        return {
+            "parameters": storage_bytes([*parameters, *self.chunks]),
+            "gradients": storage_bytes(self._gradients()),
+            "state": storage_bytes([*state, *masters]),
+        }
+
+    def close(self) -> None:
+        """Let the model go: it keeps its parameters and may be wrapped again."""
+        release(p for flat in self.flats for p in flat.parameters)
+
+
+class Zero1(Sharded):
+    """Stage 1: the optimizer's state is sharded. Gradients gather on every worker until ``step()`` sums them."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._sums = [torch.zeros_like(v) for v in self.vectors]
+        self._views = [flat.views(sums) for flat, sums in zip(self.flats, self._sums, strict=True)]
+        self.zero_grad()
+
+    @torch.no_grad()
+    def step(self, max_norm: float | None = None) -> None:
+        """Reduce-scatter the gradients to their mean, step this rank's chunk, all-gather the parameters.
+
+        max_norm: clip the whole gradient to this length first. The gradients are used up: they are zero afterwards.
+        """
+        for flat, sums, views in zip(self.flats, self._sums, self._views, strict=True):
+            for p, view in zip(flat.parameters, views, strict=True):
+                if p.grad is None:
+                    view.zero_()
+                elif p.grad.data_ptr() != view.data_ptr():
+                    view.copy_(p.grad)
+            sums.mul_(1 / self.comm.K)
+            reduce_scatter_inplace(self.comm, sums)
+        self._update([s[f.low : f.high] for f, s in zip(self.flats, self._sums, strict=True)], max_norm)
+        self._shared()
+        self.zero_grad()
+
+    @torch.no_grad()
+    def zero_grad(self) -> None:
+        """Gradients of zero, where the backward pass adds to them."""
+        for flat, sums, views in zip(self.flats, self._sums, self._views, strict=True):
+            sums.zero_()
+            for p, view in zip(flat.parameters, views, strict=True):
+                p.grad = view
+
+    def _gradients(self) -> list[Tensor | None]:
+        return [*super()._gradients(), *self._sums]
+
+
+class Zero2(Sharded):
+    """Stage 2: state and gradients are sharded. Each backward pass adds this rank's chunk of the mean to what it keeps.
+
+    bucket_bytes: gradients of so many bytes are on every worker at a time.
+    """
+
+    def __init__(
+        self, comm: Comm, model: nn.Module, *args: Any, bucket_bytes: float = BUCKET_BYTES, **options: Any
+    ):
+        self._bucket_bytes = bucket_bytes
+        super().__init__(comm, model, *args, **options)
+        self._sums = [torch.zeros_like(c) for c in self.chunks]
+        groups = [flat.parameters for flat in self.flats]
+        self._arrivals = Arrivals(groups, self._reduce, lambda: None)
+
+    def _groups(self, named: list[tuple[str, nn.Parameter]]) -> Sequence[Sequence[tuple[str, nn.Parameter]]]:
+        buckets = assign([p.nbytes for _, p in named], [self._bucket_bytes])
+        return [[named[i] for i in bucket] for bucket in buckets]
+
+    @torch.no_grad()
+    def _reduce(self, i: int, missing: set[int]) -> None:
+        flat = self.flats[i]
+        together = flat.take_gradients(1 / self.comm.K)
+        reduce_scatter_inplace(self.comm, together)
+        self._sums[i] += together[flat.low : flat.high]
+
+    @torch.no_grad()
+    def step(self, max_norm: float | None = None) -> None:
+        """Step this rank's chunk, all-gather the parameters; gradients are zero afterwards. max_norm as in ``Zero1``."""
+        self._update(self._sums, max_norm)
+        self._shared()
+        self.zero_grad()
+
+    def zero_grad(self) -> None:
+        """Forget the gradients, also those of a backward pass that failed."""
+        self._arrivals.reset()
+        for sums in self._sums:
+            sums.zero_()
+        for flat in self.flats:
+            for p in flat.parameters:
+                p.grad = None
+
+    def _gradients(self) -> list[Tensor | None]:
+        return [*super()._gradients(), *self._sums]
+
+    def close(self) -> None:
+        """Let the model go: it keeps its parameters and may be wrapped again."""
+        self._arrivals.close()
+        super().close()

@@ -1,0 +1,93 @@
+"""``make bench``, training: a step of our DDP beside torch's, 10 million parameters, two processes.
+
+Ways take turns step by step inside one run, so that whatever else the machine does disturbs all of them alike; of a step
+counts what the slower rank took; per launch the median over the steps, and the median over the launches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+from labkit import Processes, launch, machine
+from labkit.collectives import ring_allreduce_inplace, shared_allreduce_inplace
+from labkit.train.ddp import DDP
+
+WIDTH, LAYERS = 1024, 9  # (1024^2 + 1024) 9 + 1025 * 512 = 9,970,688 parameters
+SHARED = {"allreduce": shared_allreduce_inplace, "overlap": False}
+WAYS = {
+    "torch": lambda comm, model: nn.parallel.DistributedDataParallel(model),
+    "bucketed": lambda comm, model: DDP(comm, model),
+    "shared memory": lambda comm, model: DDP(comm, model, **SHARED),
+    "our ring in the background": lambda comm, model: DDP(comm, model, allreduce=ring_allreduce_inplace),
+    "one bucket, no overlap": lambda comm, model: DDP(
+        comm, model, bucket_bytes=1e9, first_bytes=1e9, overlap=False
+    ),
+    "alone": lambda comm, model: model,
+}
+TARGETS = {"bucketed": 1.05, "shared memory": 0.80}
+
+
+def ten_million() -> nn.Module:
+    """A multi-layer perceptron of about ten million parameters."""
+    torch.manual_seed(0)
+    layers = [m for _ in range(LAYERS) for m in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, 512))
+
+
+def steps(comm, b: int, T: int, warm: int = 3) -> dict[str, list[float]]:
+    """Seconds of T steps of each way with b examples on each worker; this rank's view."""
+    torch.manual_seed(comm.rank)
+    x, y = torch.randn(b, WIDTH), torch.randn(b, 512)
+    nets = {}
+    for name, wrap in WAYS.items():
+        model = ten_million()
+        nets[name] = wrap(comm, model), torch.optim.SGD(model.parameters(), lr=0.01)
+    spent: dict[str, list[float]] = {name: [] for name in WAYS}
+    for t in range(warm + T):
+        for name, (net, optimizer) in nets.items():
+            comm.barrier()
+            begun = time.perf_counter()
+            optimizer.zero_grad()
+            ((net(x) - y) ** 2).mean().backward()
+            optimizer.step()
+            if t >= warm:
+                spent[name].append(time.perf_counter() - begun)
+    return spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--launches", type=int, default=3, help="launches per figure (default 3)")
+    parser.add_argument("--steps", type=int, default=20, help="steps of each way in a launch (default 20)")
+    given = parser.parse_args()
+    P = sum(p.numel() for p in ten_million().parameters())
+    print(
+        f"\n{machine.describe()}\ntraining step, {P:,} parameters, 2 processes; ms, and the ratio to torch's DDP"
+    )
+    print(f"{'way':30} {'b':>5} {'ms':>9} {'ratio':>7} {'target':>7}  met")
+    for b in (64, 256):
+        medians: dict[str, list[float]] = {}
+        for _ in range(given.launches):
+            world = Processes(device="cpu", threads=1, watch=False)
+            both = launch(steps, 2, b, given.steps, world=world, timeout_s=600).results
+            for name in WAYS:
+                slower = np.max([spent[name] for spent in both], axis=0)
+                medians.setdefault(name, []).append(float(np.median(slower)))
+        ms = {name: 1e3 * statistics.median(v) for name, v in medians.items()}
+        for name, value in ms.items():
+            ratio = value / ms["torch"]
+            target = TARGETS.get(name) if b == 64 or name == "bucketed" else None
+            met = "" if target is None else "yes" if ratio <= target else "NO"
+            print(
+                f"{name:30} {b:5} {value:9.1f} {ratio:7.2f} {'' if target is None else f'{target:.2f}':>7}  {met}"
+            )
+
+
+if __name__ == "__main__":
+    main()
