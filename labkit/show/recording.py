@@ -31,6 +31,8 @@ def draw(recording: Recording, steps: int = 12) -> Any:
             ax=above,
             title=f"The last {min(steps, recording.timeline.T)} steps",
         )
+        above.get_legend().remove()  # it would cover a lane
+        figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         late = [WAIT if k in report.stragglers else COMPUTE for k in range(K)]
         below.barh(np.arange(K), 100 * report.share, color=late, edgecolor=INK, linewidth=0.4)
         below.axvline(100 / K, color=INK, linestyle="--", linewidth=1, label="workers alike")

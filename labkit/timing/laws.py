@@ -187,7 +187,10 @@ class ShiftedExponential(Law):
         return float(self.shift + self.scale)
 
     def _isf(self, q: FloatArray) -> FloatArray:
-        return self.shift - self.scale * np.log(q)
+        x = np.log(q)  # in place from here on: ten million times go through this line
+        x *= -self.scale
+        x += self.shift
+        return x
 
     def _sf(self, x: FloatArray) -> FloatArray:
         return np.exp(-np.maximum(x - self.shift, 0.0) / self.scale)

@@ -42,7 +42,7 @@ def assign(
     return sorted([*closed, *open_now.values()], key=lambda bucket: -bucket[-1])
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bucket:
     """One vector, and the parameters whose gradients it holds as ``views``."""
 
@@ -57,14 +57,10 @@ class Bucket:
         Done as soon as it comes, while it is in the cache; its old place is free for the next.
         """
         p, view = self.parameters[i], self.views[i]
+        _refuse_sparse(p)
         g = p.grad
         if g is None or share == 0.0:  # also where the mean of no examples is nan
             view.zero_()
-        elif g.is_sparse:
-            raise ValueError(
-                f"gradients must be dense to share a bucket, got a sparse one of shape {tuple(p.shape)}: "
-                f"make its embedding with sparse=False"
-            )
         elif g.data_ptr() == view.data_ptr() and g.shape == view.shape:
             view.mul_(share)
         else:
@@ -78,16 +74,44 @@ class Bucket:
         return self.flat.nbytes
 
 
+class Single(Bucket):
+    """A bucket of one parameter. Its vector *is* the gradient that autograd made: nothing is copied at all."""
+
+    @torch.no_grad()
+    def take(self, i: int, share: float) -> None:
+        """Scale the gradient where it is."""
+        p = self.parameters[0]
+        _refuse_sparse(p)
+        if p.grad is None or share == 0.0:
+            g = torch.zeros_like(p, memory_format=torch.contiguous_format)
+        else:
+            g = p.grad.contiguous().mul_(share)
+        if p.grad is not None:
+            p.grad = g
+        self.flat, self.views = g.view(-1), [g]
+
+
+def _refuse_sparse(p: nn.Parameter) -> None:
+    if p.grad is not None and p.grad.is_sparse:
+        raise ValueError(
+            f"gradients must be dense to share a bucket, got a sparse one of shape {tuple(p.shape)}: "
+            f"make its embedding with sparse=False"
+        )
+
+
 def make(parameters: Sequence[nn.Parameter], bucket_bytes: float, first_bytes: float) -> list[Bucket]:
-    """The buckets of a model's parameters (in order of registration), their vectors full of zeros."""
+    """The buckets of a model's parameters (in order of registration), their vectors full of zeros, or none yet."""
     for name, value in (("bucket_bytes", bucket_bytes), ("first_bytes", first_bytes)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ValueError(f"{name} must be a number of bytes > 0, got {value!r}")
     limits = [min(first_bytes, bucket_bytes), bucket_bytes]
     kinds = [(p.dtype, p.device) for p in parameters]
-    made = []
+    made: list[Bucket] = []
     for chosen in assign([p.nbytes for p in parameters], limits, kinds):
         own = [parameters[i] for i in chosen]
+        if len(own) == 1:
+            made.append(Single(own, own[0].new_zeros(0, requires_grad=False), []))
+            continue
         flat = own[0].new_zeros(sum(p.numel() for p in own), requires_grad=False)
         parts = flat.split([p.numel() for p in own])
         made.append(Bucket(own, flat, [v.view(p.shape) for v, p in zip(parts, own, strict=True)]))

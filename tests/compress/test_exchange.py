@@ -161,10 +161,10 @@ def test_float32_stays_float32_on_the_wire_and_in_the_iterates():
     "how", [QSGD(4), ErrorFeedback(TopK(1)), ErrorFeedback(Sign()), DGC(2, momentum=0.5)], ids=str
 )
 def test_every_method_learns_and_the_seed_decides_everything(how):
-    p, shards = problem(), [split(np.random.default_rng(t).permutation(96)[:64], 4) for t in range(300)]
+    p, shards = problem(), [split(np.random.default_rng(t).permutation(96)[:64], 4) for t in range(120)]
 
     def last(seed):
-        job = (compressed_sgd, 4, p, np.zeros(6), 0.02, shards, how)
+        job = (compressed_sgd, 4, p, np.zeros(6), 0.05, shards, how)
         return launch(*job, seed=seed).results[0].iterates
 
     path = last(0)

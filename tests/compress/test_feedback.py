@@ -138,7 +138,7 @@ def test_signs_never_leave_the_line_and_with_error_feedback_they_arrive(eta):
     assert ce.problem.loss(arrived[-1]) < 1e-6 * start
 
 
-@pytest.mark.parametrize("eta", [0.008, 0.02])
+@pytest.mark.parametrize("eta", [0.01, 0.02])
 def test_the_largest_of_three_grows_for_ever_and_with_error_feedback_shrinks(eta):
     ce = top1_diverges()
     T = round(8 / eta)

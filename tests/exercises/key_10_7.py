@@ -259,6 +259,54 @@ def power_returns_the_old_q(comm, M, Q):
     return power_step(comm, M, Q)[0], Q
 
 
+# -- 7 --------------------------------------------------------------------------------------------------------------
+
+
+def outer_step(comm, anchor, w, v, eta, momentum):
+    outer = ring_allreduce(comm, anchor - w) / comm.K
+    v = momentum * v + outer
+    return anchor - eta * (outer + momentum * v), v
+
+
+def outer_of_the_sum(comm, anchor, w, v, eta, momentum):
+    return outer_step(comm, anchor, anchor - comm.K * (anchor - w), v, eta, momentum)
+
+
+def outer_uphill(comm, anchor, w, v, eta, momentum):
+    return outer_step(comm, anchor, 2 * anchor - w, v, eta, momentum)
+
+
+def outer_alone(comm, anchor, w, v, eta, momentum):
+    v = momentum * v + anchor - w
+    return anchor - eta * (anchor - w + momentum * v), v
+
+
+def outer_heavy_ball(comm, anchor, w, v, eta, momentum):
+    _, v = outer_step(comm, anchor, w, v, eta, momentum)
+    return anchor - eta * v, v
+
+
+def outer_old_velocity(comm, anchor, w, v, eta, momentum):
+    outer = ring_allreduce(comm, anchor - w) / comm.K
+    return anchor - eta * (outer + momentum * v), momentum * v + outer
+
+
+def outer_from_here(comm, anchor, w, v, eta, momentum):
+    new, v = outer_step(comm, anchor, w, v, eta, momentum)
+    return w + new - anchor, v
+
+
+def outer_sends_both(comm, anchor, w, v, eta, momentum):
+    mean = ring_allreduce(comm, w) / comm.K
+    v = momentum * ring_allreduce(comm, v) / comm.K + anchor - mean
+    return anchor - eta * (anchor - mean + momentum * v), v
+
+
+def outer_mean_of_ends(comm, anchor, w, v, eta, momentum):
+    new, v = outer_alone(comm, anchor, w, v, eta, momentum)
+    return ring_allreduce(comm, new) / comm.K, v
+
+
 SOLUTIONS = {
     "10.7-1": pack,
     "10.7-2": quantise,
@@ -266,6 +314,7 @@ SOLUTIONS = {
     "10.7-4": topk_mean,
     "10.7-5": break_even,
     "10.7-6": power_step,
+    "10.7-7": outer_step,
 }
 
 MUTANTS = {
@@ -319,6 +368,17 @@ MUTANTS = {
         power_own_q,
         power_sends_the_matrix,
         power_returns_the_old_q,
+    ],
+    "10.7-7": [
+        outer_of_the_sum,
+        outer_uphill,
+        outer_alone,
+        outer_heavy_ball,
+        outer_old_velocity,
+        outer_from_here,
+        outer_sends_both,
+        outer_mean_of_ends,
+        lambda comm, anchor, w, v, *rest: (outer_step(comm, anchor, w, v, *rest)[0], v),
     ],
 }
 

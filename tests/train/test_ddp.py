@@ -28,6 +28,7 @@ from labkit.train.ddp_naive import average_gradients, average_gradients_flat, sh
 from labkit.train.uneven import refused, weighted  # noqa: E402
 
 SMALL = {"bucket_bytes": 600, "first_bytes": 200}  # several buckets in a model of a few kilobytes
+SHARED = {"allreduce": shared_allreduce_inplace, "overlap": False}
 RINGS = {"allreduce": ring_allreduce_inplace, "overlap": False, **SMALL}
 
 
@@ -382,6 +383,40 @@ def test_who_is_out_of_data_keeps_answering():
         assert float((got - vector(model)).abs().max()) < 1e-12
 
 
+def test_buffers_come_from_the_first_rank_that_had_examples():
+    def f(comm):
+        model = nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5)).double()
+        net = DDP(comm, model, uneven=weighted, **RINGS)
+        opt, own = optimiser(model), None
+        with net.join(opt.step):
+            for x, _ in points(2, 6, seed=comm.rank)[: 1 + (comm.rank == 1)]:  # rank 0 is through first
+                opt.zero_grad()
+                net(x).sum().backward()
+                own = model[1].running_mean.clone()
+                opt.step()
+        return model[1].running_mean, own
+
+    results = launch(f, 3).results
+    assert all(torch.equal(mean, results[1][1]) for mean, _ in results)
+    assert not torch.equal(results[0][1], results[1][1])
+
+
+def test_joining_needs_a_way_to_weigh():
+    for uneven, message in (
+        (None, "uneven must be weighted for answer"),
+        (refused, "rank 1 brings 6 and rank 0 0"),
+    ):
+
+        def f(comm, uneven=uneven):
+            net = DDP(comm, mlp(0), uneven=uneven, **RINGS)
+            with net.join(lambda: None):
+                for x, y in points(comm.rank, 6):
+                    squares(net(x), y).backward()
+
+        with pytest.raises(RankError, match=message):
+            launch(f, 2)
+
+
 def test_an_empty_batch_contributes_nothing_not_nan():
     def f(comm):
         model = mlp(0)
@@ -531,7 +566,7 @@ def beside_torch(comm, batches):
     for name, settings in {
         "torch's sum": {},
         "ring in the background": {"allreduce": ring_allreduce_inplace},
-        "shared memory": {"allreduce": shared_allreduce_inplace, "overlap": False},
+        "shared memory": SHARED,
     }.items():
         paths[name] = in_parallel(comm, make, batches, squares, **{**SMALL, **settings})
     return paths
@@ -548,6 +583,21 @@ def test_processes_agree_with_torchs_ddp_bit_for_bit_where_two_add_and_to_roundi
             if K == 2:
                 assert gap(path, paths["torch"]) == 0
     assert len(paths) == 4
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "settings", [{}, {"allreduce": ring_allreduce_inplace}, SHARED], ids=["torch", "ring", "shared"]
+)
+def test_a_rank_that_leaves_early_is_named_not_those_that_wait_for_it(settings):
+    def f(comm):
+        net = DDP(comm, mlp(comm.rank), **settings)
+        for _ in range(1 if comm.rank == 1 else 2):
+            net(torch.ones(2, 5, dtype=torch.float64)).mean().backward()
+
+    with pytest.raises(RankError, match="rank 1 returned without joining") as caught:
+        launch(f, 3, world=Processes(device="cpu"), timeout_s=30)
+    assert caught.value.ranks == (1,)
 
 
 @pytest.mark.processes

@@ -1,7 +1,8 @@
 """Problem set 10.7: fewer bytes.
 
 The judges compute what is right from the questions: bits by definition, stochastic rounding (Alistarh et al. 2017, section
-3), books that balance (Karimireddy et al. 2019), a sort, two straight lines, and a projection (Vogels et al. 2019).
+3), books that balance (Karimireddy et al. 2019), a sort, two straight lines, a projection (Vogels et al. 2019), and two
+lines of algorithm 1 of Douillard et al. 2023.
 
 Symbols: d coordinates, b bits, s levels, k coordinates kept, K workers, r columns, alpha and beta of a link.
 """
@@ -242,6 +243,34 @@ def _power_judge(expected: Array, Q: Array, K: int, numbers: int) -> Any:
     return judge
 
 
+# -- 7: DiLoCo ------------------------------------------------------------------------------------------------------
+
+
+def _outer_step(rng: np.random.Generator) -> Iterator[Case]:
+    for K, meeting in ((1, "a later"), (2, "the first"), (3, "a later"), (4, "a later"), (5, "a later")):
+        d = int(rng.integers(20, 40))
+        anchor, ws = rng.standard_normal(d), rng.standard_normal((K, d))
+        v = np.zeros(d) if meeting == "the first" else rng.standard_normal(d)
+        eta, momentum = float(rng.uniform(0.3, 0.9)), float(rng.uniform(0.5, 0.95))
+        outer = anchor - ws.mean(axis=0)
+        new_v = momentum * v + outer
+        new = anchor - eta * (outer + momentum * new_v)
+        args = tuple((anchor.copy(), w.copy(), v.copy(), eta, momentum) for w in ws)
+        yield Case(args, _outer_judge(new, new_v, K), K, f"{_workers(K)}, {meeting} meeting")
+
+
+def _outer_judge(new: Array, new_v: Array, K: int) -> Any:
+    def judge(run: Run) -> None:
+        _talked(run, 16 * (K - 1) * -(-len(new) // K), "a ring all-reduce of d numbers")
+        pairs = [_pair(answer, "the new anchor and the new v") for answer in run.results]
+        for rank, (anchor, v) in enumerate(pairs):
+            same_array(v, new_v, f"the new v of rank {rank}", rtol=1e-9, atol=1e-12)
+            same_array(anchor, new, f"the new anchor of rank {rank}", rtol=1e-9, atol=1e-12)
+        _same_bits([anchor for anchor, _ in pairs], "the anchor")
+
+    return judge
+
+
 EXERCISES = (
     Exercise("10.7-1", "Pack the bits", 3, "pack", _pack),
     Exercise("10.7-2", "Round at random, rightly", 3, "quantise", _quantise),
@@ -249,4 +278,5 @@ EXERCISES = (
     Exercise("10.7-4", "Top-k between workers", 4, "topk_mean", _topk_mean),
     Exercise("10.7-5", "Where it breaks even", 3, "break_even", _break_even),
     Exercise("10.7-6", "One step of PowerSGD", 4, "power_step", _power_step),
+    Exercise("10.7-7", "A meeting of DiLoCo", 3, "outer_step", _outer_step),
 )
