@@ -1,7 +1,8 @@
 """``make bench``, training: a step of our DDP beside torch's, 10 million parameters, two processes.
 
-Ways take turns step by step inside one run, so that whatever else the machine does disturbs all of them alike; of a step
-counts what the slower rank took; per launch the median over the steps, and the median over the launches.
+Ways take turns inside one run, a few steps each (the first, with the others' data in the caches, does not count), so that
+whatever else the machine does disturbs all of them alike; of a step counts what the slower rank took; per launch the median
+over the steps, and the median over the launches.
 """
 
 from __future__ import annotations
@@ -37,8 +38,17 @@ def ten_million() -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(WIDTH, 512))
 
 
-def steps(comm, b: int, T: int, warm: int = 3) -> dict[str, list[float]]:
-    """Seconds of T steps of each way with b examples on each worker; this rank's view."""
+def one_step(net, optimizer, x, y) -> float:
+    """Seconds of one step."""
+    begun = time.perf_counter()
+    optimizer.zero_grad()
+    ((net(x) - y) ** 2).mean().backward()
+    optimizer.step()
+    return time.perf_counter() - begun
+
+
+def steps(comm, b: int, turns: int, in_a_row: int = 4) -> dict[str, list[float]]:
+    """Seconds of the steps of each way with b examples on each worker; this rank's view."""
     torch.manual_seed(comm.rank)
     x, y = torch.randn(b, WIDTH), torch.randn(b, 512)
     nets = {}
@@ -46,22 +56,20 @@ def steps(comm, b: int, T: int, warm: int = 3) -> dict[str, list[float]]:
         model = ten_million()
         nets[name] = wrap(comm, model), torch.optim.SGD(model.parameters(), lr=0.01)
     spent: dict[str, list[float]] = {name: [] for name in WAYS}
-    for t in range(warm + T):
-        for name, (net, optimizer) in nets.items():
+    for turn in range(turns + 1):
+        for name, pair in nets.items():
+            one_step(*pair, x, y)
             comm.barrier()
-            begun = time.perf_counter()
-            optimizer.zero_grad()
-            ((net(x) - y) ** 2).mean().backward()
-            optimizer.step()
-            if t >= warm:
-                spent[name].append(time.perf_counter() - begun)
+            took = [one_step(*pair, x, y) for _ in range(in_a_row)]
+            if turn:
+                spent[name] += took
     return spent
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launches", type=int, default=3, help="launches per figure (default 3)")
-    parser.add_argument("--steps", type=int, default=20, help="steps of each way in a launch (default 20)")
+    parser.add_argument("--turns", type=int, default=6, help="turns of each way in a launch (default 6)")
     given = parser.parse_args()
     P = sum(p.numel() for p in ten_million().parameters())
     print(
@@ -72,7 +80,7 @@ def main() -> None:
         medians: dict[str, list[float]] = {}
         for _ in range(given.launches):
             world = Processes(device="cpu", threads=1, watch=False)
-            both = launch(steps, 2, b, given.steps, world=world, timeout_s=600).results
+            both = launch(steps, 2, b, given.turns, world=world, timeout_s=600).results
             for name in WAYS:
                 slower = np.max([spent[name] for spent in both], axis=0)
                 medians.setdefault(name, []).append(float(np.median(slower)))

@@ -13,39 +13,6 @@ from labkit.grade.sets.s10_7 import _topk_judge
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
 
-def pack(codes, b):
-    out = np.zeros(-(-b * len(codes) // 8), dtype=np.uint8)
-    for i, code in enumerate(codes):
-        for j in range(b):
-            at = b * i + j
-            out[at // 8] |= (int(code) >> j & 1) << at % 8
-    return out
-
-
-def pack_big_endian(codes, b):
-    bits = (np.asarray(codes)[:, None] >> np.arange(b)[::-1] & 1).astype(np.uint8)
-    return np.packbits(bits.reshape(-1))
-
-
-def pack_rounds_down(codes, b):
-    return pack(codes, b)[: b * len(codes) // 8]
-
-
-def pack_a_byte_each(codes, b):
-    return np.asarray(codes).astype(np.uint8)
-
-
-def pack_never_across_bytes(codes, b):
-    per = 8 // b
-    out = np.zeros(-(-len(codes) // per), dtype=np.uint8)
-    for i, code in enumerate(codes):
-        out[i // per] |= int(code) << b * (i % per)
-    return out
-
-
-# -- 2 --------------------------------------------------------------------------------------------------------------
-
-
 def quantise(x, s, u):
     norm = np.linalg.norm(x)
     if norm == 0:
@@ -83,7 +50,7 @@ def quantise_divides_by_zero(x, s, u):
     return np.linalg.norm(x), np.sign(x) * (np.floor(a) + (u < a - np.floor(a)))
 
 
-# -- 3 --------------------------------------------------------------------------------------------------------------
+# -- 2 --------------------------------------------------------------------------------------------------------------
 
 
 def keep(x, k):
@@ -126,7 +93,7 @@ def largest_not_in_size(g, error, k):
     return message, corrected - message
 
 
-# -- 4 --------------------------------------------------------------------------------------------------------------
+# -- 3 --------------------------------------------------------------------------------------------------------------
 
 
 def gathered(comm, mine):
@@ -183,7 +150,7 @@ def topk_largest_positive(comm, g, k):
     return mean / comm.K
 
 
-# -- 5 --------------------------------------------------------------------------------------------------------------
+# -- 4 --------------------------------------------------------------------------------------------------------------
 
 
 def break_even(K, n, m, alpha, coding_s):
@@ -210,7 +177,7 @@ def negative_bandwidths(K, n, m, alpha, coding_s):
     return (K - 1) * (2 * n / K - m) / (coding_s - (K - 1) * alpha)
 
 
-# -- 6 --------------------------------------------------------------------------------------------------------------
+# -- 5 --------------------------------------------------------------------------------------------------------------
 
 
 def power_step(comm, M, Q):
@@ -259,7 +226,7 @@ def power_returns_the_old_q(comm, M, Q):
     return power_step(comm, M, Q)[0], Q
 
 
-# -- 7 --------------------------------------------------------------------------------------------------------------
+# -- 6 --------------------------------------------------------------------------------------------------------------
 
 
 def outer_step(comm, anchor, w, v, eta, momentum):
@@ -308,24 +275,16 @@ def outer_mean_of_ends(comm, anchor, w, v, eta, momentum):
 
 
 SOLUTIONS = {
-    "10.7-1": pack,
-    "10.7-2": quantise,
-    "10.7-3": with_feedback,
-    "10.7-4": topk_mean,
-    "10.7-5": break_even,
-    "10.7-6": power_step,
-    "10.7-7": outer_step,
+    "10.7-1": quantise,
+    "10.7-2": with_feedback,
+    "10.7-3": topk_mean,
+    "10.7-4": break_even,
+    "10.7-5": power_step,
+    "10.7-6": outer_step,
 }
 
 MUTANTS = {
     "10.7-1": [
-        pack_big_endian,
-        pack_rounds_down,
-        pack_a_byte_each,
-        pack_never_across_bytes,
-        lambda codes, b: pack(codes, b).astype(np.int64),
-    ],
-    "10.7-2": [
         quantise_to_the_nearest,
         quantise_by_the_largest,
         quantise_wrong_odds,
@@ -335,7 +294,7 @@ MUTANTS = {
         lambda x, s, u: (np.abs(x).sum(), quantise(x, s, u)[1]),
         lambda x, s, u: quantise(x, s, u)[1],
     ],
-    "10.7-3": [
+    "10.7-2": [
         forgets_the_error,
         chooses_before_correcting,
         error_of_the_gradient,
@@ -343,7 +302,7 @@ MUTANTS = {
         largest_not_in_size,
         lambda g, error, k: (with_feedback(g, error, k)[0], np.zeros_like(g)),
     ],
-    "10.7-4": [
+    "10.7-3": [
         topk_dense,
         topk_alone,
         topk_of_the_sum,
@@ -352,7 +311,7 @@ MUTANTS = {
         topk_sum,
         topk_largest_positive,
     ],
-    "10.7-5": [
+    "10.7-4": [
         of_ratios,
         without_latency,
         sums_what_is_gathered,
@@ -360,7 +319,7 @@ MUTANTS = {
         lambda *q: 1 / break_even(*q) if break_even(*q) else math.inf,
         lambda *q: min(break_even(*q), 1e30),
     ],
-    "10.7-6": [
+    "10.7-5": [
         power_alone,
         power_not_orthogonal,
         power_orthogonal_too_early,
@@ -369,7 +328,7 @@ MUTANTS = {
         power_sends_the_matrix,
         power_returns_the_old_q,
     ],
-    "10.7-7": [
+    "10.7-6": [
         outer_of_the_sum,
         outer_uphill,
         outer_alone,
@@ -390,4 +349,4 @@ def more_workers(rng):
     yield Case(tuple((g.copy(), k) for g in gs), _topk_judge(expected, 7, k), 7, "hidden, with K = 7 workers")
 
 
-HIDDEN = {"10.7-4": more_workers}
+HIDDEN = {"10.7-3": more_workers}

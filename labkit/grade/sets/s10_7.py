@@ -1,10 +1,10 @@
 """Problem set 10.7: fewer bytes.
 
-The judges compute what is right from the questions: bits by definition, stochastic rounding (Alistarh et al. 2017, section
+The judges compute what is right from the questions: stochastic rounding (Alistarh et al. 2017, section
 3), books that balance (Karimireddy et al. 2019), a sort, two straight lines, a projection (Vogels et al. 2019), and two
 lines of algorithm 1 of Douillard et al. 2023.
 
-Symbols: d coordinates, b bits, s levels, k coordinates kept, K workers, r columns, alpha and beta of a link.
+Symbols: d coordinates, s levels, k coordinates kept, K workers, r columns, alpha and beta of a link.
 """
 
 from __future__ import annotations
@@ -47,42 +47,7 @@ def _same_bits(results: list[Any], what: str) -> None:
         )
 
 
-# -- 1: packing bits ------------------------------------------------------------------------------------------------
-
-
-def _pack(rng: np.random.Generator) -> Iterator[Case]:
-    for b, d in (
-        (1, 8),
-        (1, int(rng.integers(9, 16))),
-        (2, 5),
-        (3, 8),
-        (3, int(rng.integers(17, 23))),
-        (5, 7),
-        (8, 4),
-    ):
-        yield _pack_case(rng.integers(1 << b, size=d), b, f"d = {d} codes of {b} bits")
-    yield _pack_case(np.array([], dtype=np.int64), 3, "no codes at all")
-
-
-def _pack_case(codes: Array, b: int, label: str) -> Case:
-    bits = (codes[:, None] >> np.arange(b) & 1).astype(np.uint8)
-    expected = np.packbits(bits.reshape(-1), bitorder="little")
-
-    def judge(answer: Any) -> None:
-        if not isinstance(answer, np.ndarray) or answer.dtype != np.uint8:
-            raise Wrong(
-                f"return a numpy array of dtype uint8, not {getattr(answer, 'dtype', type(answer).__name__)}"
-            )
-        if answer.shape != expected.shape:
-            raise Wrong(
-                f"the message has shape {answer.shape}, which isn't as many bytes as the codes' bits fill"
-            )
-        same_array(answer, expected, "the message")
-
-    return Case((codes, b), judge, label=label)
-
-
-# -- 2: stochastic rounding -----------------------------------------------------------------------------------------
+# -- 1: stochastic rounding -----------------------------------------------------------------------------------------
 
 
 def _quantise(rng: np.random.Generator) -> Iterator[Case]:
@@ -117,7 +82,7 @@ def _quantise_case(x: Array, s: int, u: Array, label: str) -> Case:
     return Case((x, s, u), judge, label=label)
 
 
-# -- 3: keeping books -----------------------------------------------------------------------------------------------
+# -- 2: keeping books -----------------------------------------------------------------------------------------------
 
 
 def _with_feedback(rng: np.random.Generator) -> Iterator[Case]:
@@ -147,7 +112,7 @@ def _feedback_case(g: Array, error: Array, k: int, label: str) -> Case:
     return Case((g, error, k), judge, label=label)
 
 
-# -- 4: top-k over Comm ---------------------------------------------------------------------------------------------
+# -- 3: top-k over Comm ---------------------------------------------------------------------------------------------
 
 
 def _topk_mean(rng: np.random.Generator) -> Iterator[Case]:
@@ -174,7 +139,7 @@ def _topk_judge(expected: Array, K: int, k: int) -> Any:
     return judge
 
 
-# -- 5: break even --------------------------------------------------------------------------------------------------
+# -- 4: break even --------------------------------------------------------------------------------------------------
 
 
 def _break_even(rng: np.random.Generator) -> Iterator[Case]:
@@ -212,7 +177,7 @@ def _break_even_case(K: int, n: float, m: float, alpha: float, coding_s: float, 
     return Case((K, n, m, alpha, coding_s), judge, label=says)
 
 
-# -- 6: PowerSGD ----------------------------------------------------------------------------------------------------
+# -- 5: PowerSGD ----------------------------------------------------------------------------------------------------
 
 
 def _power_step(rng: np.random.Generator) -> Iterator[Case]:
@@ -243,7 +208,7 @@ def _power_judge(expected: Array, Q: Array, K: int, numbers: int) -> Any:
     return judge
 
 
-# -- 7: DiLoCo ------------------------------------------------------------------------------------------------------
+# -- 6: DiLoCo ------------------------------------------------------------------------------------------------------
 
 
 def _outer_step(rng: np.random.Generator) -> Iterator[Case]:
@@ -272,11 +237,10 @@ def _outer_judge(new: Array, new_v: Array, K: int) -> Any:
 
 
 EXERCISES = (
-    Exercise("10.7-1", "Pack the bits", 3, "pack", _pack),
-    Exercise("10.7-2", "Round at random, rightly", 3, "quantise", _quantise),
-    Exercise("10.7-3", "Keep books", 3, "with_feedback", _with_feedback),
-    Exercise("10.7-4", "Top-k between workers", 4, "topk_mean", _topk_mean),
-    Exercise("10.7-5", "Where it breaks even", 3, "break_even", _break_even),
-    Exercise("10.7-6", "One step of PowerSGD", 4, "power_step", _power_step),
-    Exercise("10.7-7", "A meeting of DiLoCo", 3, "outer_step", _outer_step),
+    Exercise("10.7-1", "Round at random, rightly", 3, "quantise", _quantise),
+    Exercise("10.7-2", "Keep books", 3, "with_feedback", _with_feedback),
+    Exercise("10.7-3", "Top-k between workers", 4, "topk_mean", _topk_mean),
+    Exercise("10.7-4", "Where it breaks even", 3, "break_even", _break_even),
+    Exercise("10.7-5", "One step of PowerSGD", 4, "power_step", _power_step),
+    Exercise("10.7-6", "A meeting of DiLoCo", 3, "outer_step", _outer_step),
 )
