@@ -7,7 +7,7 @@ Two lines in any loop, on one machine or many, also under torchrun:
     print(recorder.report())              # on every rank
 
 A rank has *arrived* when its backward pass has its last gradient, before it waits for anybody, and *leaves* when the
-optimizer steps. All leave one synchronisation together, so the seconds from leaving to arriving compare ranks without
+optimizer steps (after the step where that calls the backward pass itself, as a closure). All leave one synchronisation together, so the seconds from leaving to arriving compare ranks without
 comparing clocks, and ranks may live on different machines. Who arrives last waits for nobody: its time from arriving to
 leaving is communication, and whatever others stay longer is waiting.
 
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from labkit import machine
 from labkit.timing import Kind, StragglerReport, Timeline, straggler_report
@@ -42,11 +42,13 @@ class StragglerRecorder:
     group: the process group that synchronises; None: the default one, or a world of one where there is none.
     keep: how many of the latest steps to keep, >= 1.
 
-    The first step is not recorded: nobody knows yet when the others began it. With parameters on a GPU, arriving and
+    The first step is not recorded: nobody knows yet when the others began it. With gradients on a GPU, arriving and
     leaving are CUDA events, so that what counts is when the GPU got there and not when it was told to.
     Raises ValueError for a model without a parameter that takes a gradient. Where ranks already wait for one another
-    during forward or backward (FSDP, ZeRO-3, a labkit DDP that counts examples), that wait counts as computing: mark one
-    synchronisation by hand instead.
+    during forward or backward (FSDP, ZeRO-3, SyncBatchNorm, a loss that is all-reduced for the log, a labkit DDP that counts
+    examples), that wait counts as computing and hides who is slow: mark one synchronisation by hand instead. What a rank
+    does between its backward pass and its step (clipping, logging) counts as communication. Models that step in turn
+    (a GAN) go into one recorder together, ``torch.nn.ModuleList([G, D])``: each step is then a synchronisation.
     """
 
     def __init__(self, model: torch.nn.Module | None = None, group: Any = None, keep: int = 10_000) -> None:
@@ -57,6 +59,7 @@ class StragglerRecorder:
         self._left: Any = None
         self._arrived: Any = None
         self._backward = -1
+        self._complete = True
         self._handles: list[Any] = []
         self._clock: Any = time.perf_counter
         if model is not None:
@@ -66,20 +69,26 @@ class StragglerRecorder:
         mine = [p for p in model.parameters() if p.requires_grad]
         if not mine:
             raise ValueError("model must have a parameter that takes a gradient, got none")
-        if mine[0].is_cuda:
-            self._clock = _event
         self._mine = {id(p) for p in mine}
         self._handles = [p.register_post_accumulate_grad_hook(self._on_gradient) for p in mine]
-        self._handles.append(register_optimizer_step_pre_hook(self._on_step))
+        self._handles += [
+            register(self._on_step)
+            for register in (register_optimizer_step_pre_hook, register_optimizer_step_post_hook)
+        ]
 
-    def _on_gradient(self, _: torch.Tensor) -> None:
+    def _on_gradient(self, p: torch.Tensor) -> None:
+        self._complete = False
+        if self._left is None and self._arrived is None:  # the model may have been moved since
+            self._clock = _event if p.is_cuda else time.perf_counter
         backward = torch._C._current_graph_task_id()
         if backward != self._backward:  # its first gradient: ask to be called when it has them all
             self._backward = backward
             run_at_end_of_backward(self._on_arrival)
 
     def _on_arrival(self) -> None:
-        self._arrived = self._clock()
+        if self._complete:
+            return  # a recomputed segment had the last gradient, in a backward pass of its own inside this one
+        self._arrived, self._complete = self._clock(), True
 
     def _on_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if any(id(p) in self._mine for g in optimizer.param_groups for p in g["params"]):
@@ -87,7 +96,7 @@ class StragglerRecorder:
 
     def _leave(self) -> None:
         if self._arrived is None:
-            return  # a second optimizer of the same model: they left together
+            return  # after the step, or a second optimizer of the same model: they left together
         now = self._clock()
         if self._left is not None:
             self._marks.append((self._left, self._arrived, now))
@@ -153,7 +162,7 @@ class Recording:
         """From (K, T) seconds from leaving to arriving, and from arriving to leaving."""
         work, stay = np.asarray(work), np.asarray(stay)
         arrive_in = work.max(axis=0)
-        communicate = np.minimum(stay.min(axis=0), stay[work.argmax(axis=0), np.arange(work.shape[1])])
+        communicate = stay.min(axis=0)
         begin = np.concatenate([[0.0], np.cumsum(arrive_in + communicate)[:-1]])
         everyone = np.ones((len(work), 1))
         timeline = Timeline.from_marks(
@@ -191,14 +200,14 @@ class Recording:
         if self.ranks.K == 1:
             return self.ranks.verdict
         if self.ranks.stragglers:
-            lost = (
-                sum(self.ranks.caused_s[list(self.ranks.stragglers)]) / (self.ranks.K - 1) / self.timeline.T
-            )
+            arrive = self.timeline.arrivals_s
+            others = np.delete(arrive, self.ranks.stragglers, axis=0)
+            lost = (arrive.max(axis=0) - others.max(axis=0)).mean()
             return f"{self.ranks.verdict} It costs everybody {1e3 * lost:.1f} ms {step}."
         if communicate > max(compute, wait):
             return (
                 f"No rank is persistently slow; {100 * communicate:.0f} % {step} is communication that all ranks "
-                f"share: look at the link, or send less."
+                f"share: look at the link, or send less; and at what a rank does between its backward pass and its step."
             )
         return f"{self.ranks.verdict} Waiting takes {100 * wait:.0f} % {step}."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import importlib.util
@@ -123,18 +124,16 @@ class Visit:
         return sum(len(r.body()) for r in self._responses if r.ok and r.status != 304)
 
 
-@pytest.fixture
-def visit(browser: Any, site: str) -> Iterator[Any]:
-    """`visit(name, width)` opens a page of the book; the test gets a `Visit`."""
-    contexts = []
+@pytest.fixture(scope="session")
+def visiting(browser: Any, site: str) -> Any:
+    """`with visiting(name, width) as seen` opens a page of the book in a fresh window; `seen` is a `Visit`."""
 
-    def go(name: str, width: int = 1280, **options: Any) -> Visit:
+    @contextlib.contextmanager
+    def go(name: str, width: int = 1280, **options: Any) -> Iterator[Visit]:
         context = browser.new_context(viewport={"width": width, "height": 844}, **options)
-        contexts.append(context)
         seen = Visit(context.new_page(), site)
         seen.open(name)
-        return seen
-
-    yield go
-    for context in contexts:
+        yield seen
         context.close()
+
+    return go

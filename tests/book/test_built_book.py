@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,17 +34,26 @@ every_page = pytest.mark.parametrize("name", PAGES)
 pytestmark = pytest.mark.browser
 
 
-@every_page
-def test_a_page_loads_alone_silently_and_light(visit: Any, name: str) -> None:
-    seen = visit(name)
-    assert not seen.foreign, "it asks another host"
-    assert not seen.complaints, "the console is not empty"
-    assert seen.nbytes() <= FIRST_LOAD_BYTES
+@pytest.fixture(scope="module", params=PAGES)
+def wide(request: Any, visiting: Any) -> Iterator[Any]:
+    """A page in a wide window, opened once for all tests that look at it so."""
+    with visiting(request.param, color_scheme="light") as seen:
+        yield seen
 
 
-@every_page
-def test_all_mathematics_is_typeset(visit: Any, name: str) -> None:
-    page = visit(name).page
+@functools.cache
+def parsed(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+def test_a_page_loads_alone_silently_and_light(wide: Any) -> None:
+    assert not wide.foreign, "it asks another host"
+    assert not wide.complaints, "the console is not empty"
+    assert wide.nbytes() <= FIRST_LOAD_BYTES
+
+
+def test_all_mathematics_is_typeset(wide: Any) -> None:
+    page = wide.page
     missing = page.eval_on_selector_all(
         "article .math", "all => all.filter(e => !e.querySelector('mjx-container')).map(e => e.textContent)"
     )
@@ -53,8 +63,12 @@ def test_all_mathematics_is_typeset(visit: Any, name: str) -> None:
 
 
 @every_page
-def test_nothing_is_wider_than_a_phone(visit: Any, name: str) -> None:
-    page = visit(name, width=PHONE_PX).page
+def test_nothing_is_wider_than_a_phone(visiting: Any, name: str) -> None:
+    with visiting(name, PHONE_PX) as seen:
+        nothing_protrudes(seen.page)
+
+
+def nothing_protrudes(page: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE_PX
     # Nor is anything cut off: what protrudes stands in a box of its own that scrolls (or is not shown).
     protruding = page.evaluate(
@@ -76,7 +90,7 @@ def test_nothing_is_wider_than_a_phone(visit: Any, name: str) -> None:
 
 @every_page
 def test_every_image_says_what_it_shows(html: Path, name: str) -> None:
-    article = BeautifulSoup((html / name).read_text(encoding="utf-8"), "html.parser").find("article")
+    article = parsed(html / name).find("article")
     assert article
     for image in article.find_all("img"):
         alt = str(image.get("alt") or "").strip()
@@ -86,7 +100,7 @@ def test_every_image_says_what_it_shows(html: Path, name: str) -> None:
 
 @every_page
 def test_every_link_inside_the_book_leads_somewhere(html: Path, name: str) -> None:
-    soup = BeautifulSoup((html / name).read_text(encoding="utf-8"), "html.parser")
+    soup = parsed(html / name)
     for link in soup.find_all("a", href=True):
         href = urlsplit(str(link["href"]))
         if href.scheme or href.netloc:
@@ -95,26 +109,25 @@ def test_every_link_inside_the_book_leads_somewhere(html: Path, name: str) -> No
         target = target / "index.html" if target.is_dir() else target
         assert target.is_file(), f"broken link: {link}"
         if href.fragment and target.suffix == ".html":
-            there = BeautifulSoup(target.read_text(encoding="utf-8"), "html.parser")
+            there = parsed(target.resolve())
             assert there.find(id=unquote(href.fragment)), f"no such place: {link}"
 
 
 @every_page
 def test_no_page_names_a_script_or_style_of_another_host(html: Path, name: str) -> None:
-    soup = BeautifulSoup((html / name).read_text(encoding="utf-8"), "html.parser")
+    soup = parsed(html / name)
     named = [str(t.get("src") or t.get("href")) for t in soup.find_all(["script", "link", "img", "iframe"])]
     assert not [url for url in named if urlsplit(url).netloc]
 
 
-def test_the_first_page_leads_to_the_book(visit: Any) -> None:
-    seen = visit("index.html")
-    seen.page.wait_for_url(f"**/{PAGES[0]}")
-    assert seen.page.locator("article h1").first.is_visible()
+def test_the_first_page_leads_to_the_book(visiting: Any) -> None:
+    with visiting("index.html") as seen:
+        seen.page.wait_for_url(f"**/{PAGES[0]}")
+        assert seen.page.locator("article h1").first.is_visible()
 
 
-@every_page
-def test_dark_mode_is_dark_and_readable(visit: Any, name: str) -> None:
-    page = visit(name, color_scheme="light").page
+def test_dark_mode_is_dark_and_readable(wide: Any) -> None:
+    page = wide.page
     luminance = """e => { const c = getComputedStyle(e); const f = s => {
           const [r, g, b] = s.match(/[\\d.]+/g).map(Number); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
           return [f(c.backgroundColor), f(c.color)]; }"""
@@ -132,9 +145,8 @@ def test_dark_mode_is_dark_and_readable(visit: Any, name: str) -> None:
     assert all(ground == "rgb(255, 255, 255)" for ground in grounds)
 
 
-@every_page
-def test_hidden_code_opens_at_a_click(visit: Any, name: str) -> None:
-    page = visit(name).page
+def test_hidden_code_opens_at_a_click(wide: Any) -> None:
+    page = wide.page
     closed = page.locator("article details.hide:not([open])")
     if closed.count():
         box = closed.first.element_handle()
