@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labkit.learn.mlp import ACTIVATIONS
+from labkit.learn.mlp import ACTIVATIONS, class_labels
 from labkit.learn.problems import Array, Examples, _some
 
 
@@ -104,8 +104,4 @@ class DeepMLP(Examples):
         return np.concatenate(parts)
 
     def _labels(self, y: Array) -> Array:
-        labels = y.astype(np.intp)
-        if (labels != y).any() or labels.min() < 0 or labels.max() >= self.classes:
-            wrong = y[(labels != y) | (labels < 0) | (labels >= self.classes)][0]
-            raise ValueError(f"y must hold labels from 0 to {self.classes - 1}, got {wrong!r}")
-        return labels
+        return class_labels(y, self.classes)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labkit.learn.local import _check_H
+from labkit.learn.local import check_H
 from labkit.learn.optimisers import AdamW, Momentum, Optimiser
 from labkit.learn.post_local import meets
 from labkit.learn.problems import Array, Problem
@@ -50,7 +50,7 @@ def diloco(
     Only the inner steps are timed as computation. Raises ValueError for bad input, Diverged (on every rank at the same
     outer step) when w stops being finite.
     """
-    _check_H(H)
+    check_H(H)
     if not (np.isfinite(outer_eta) and outer_eta > 0):
         raise ValueError(f"outer_eta must be finite and > 0, got {outer_eta!r}")
     pick, T = schedule(shards, T, comm.K)

@@ -48,7 +48,7 @@ def local_sgd(
     """
     if weights not in _WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(_WEIGHTS)}, got {weights!r}")
-    _check_H(H)
+    check_H(H)
     pick, T = schedule(shards, T, comm.K)
     w = start(problem, w0)
     iterates, used = [w], 0
@@ -58,7 +58,7 @@ def local_sgd(
             w = comm.compute(partial(local_step, problem, w, eta_t, mine))
         used += mine.size
         if (t + 1) % H == 0 or t + 1 == T:
-            w = _mean(comm, w, used if weights == "examples" else None, allreduce, t)
+            w = mean_of_all(comm, w, used if weights == "examples" else None, allreduce, t)
             used = 0
             if not np.isfinite(w).all():
                 raise Diverged(t, eta_t)
@@ -71,7 +71,7 @@ def local_step(problem: Problem, w: Array, eta: float, mine: Array) -> Array:
     return (w - eta * problem.grad(w, mine)).astype(w.dtype, copy=False) if mine.size else w
 
 
-def _mean(comm: Comm, w: Array, used: int | None, allreduce: AllReduce, t: int) -> Array:
+def mean_of_all(comm: Comm, w: Array, used: int | None, allreduce: AllReduce, t: int) -> Array:
     """The mean of everybody's w, weighted by ``used`` or all alike, the same bits on every rank."""
     with QUIETLY():
         if used is None:
@@ -97,7 +97,7 @@ def local_sgd_at_once(
     """
     if weights not in _WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(_WEIGHTS)}, got {weights!r}")
-    _check_H(H)
+    check_H(H)
     pick, T = schedule(shards, T, K)
     w = start(problem, w0)
     meetings = [w]
@@ -122,7 +122,7 @@ def local_sgd_at_once(
     return np.array(meetings)
 
 
-def _check_H(H: int) -> None:
+def check_H(H: int) -> None:
     if isinstance(H, bool) or not isinstance(H, (int, np.integer)) or H < 1:
         raise ValueError(f"H must be a whole number of local steps >= 1, got {H!r}")
 

@@ -106,8 +106,13 @@ class MLP(Examples):
         return self.pack(Layers(dZ.T @ X, dZ.sum(axis=0), dS.T @ A, dS.sum(axis=0)))
 
     def _labels(self, y: Array) -> Array:
-        labels = y.astype(np.intp)
-        if (labels != y).any() or labels.min() < 0 or labels.max() >= self.classes:
-            wrong = y[(labels != y) | (labels < 0) | (labels >= self.classes)][0]
-            raise ValueError(f"y must hold labels from 0 to {self.classes - 1}, got {wrong!r}")
-        return labels
+        return class_labels(y, self.classes)
+
+
+def class_labels(y: Array, classes: int) -> Array:
+    """``y`` as whole numbers; ValueError unless all of them are labels from 0 to classes - 1."""
+    labels = y.astype(np.intp)
+    if (labels != y).any() or labels.min() < 0 or labels.max() >= classes:
+        wrong = y[(labels != y) | (labels < 0) | (labels >= classes)][0]
+        raise ValueError(f"y must hold labels from 0 to {classes - 1}, got {wrong!r}")
+    return labels

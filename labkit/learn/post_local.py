@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labkit.learn.local import _check_H, _mean, local_step
+from labkit.learn.local import check_H, local_step, mean_of_all
 from labkit.learn.problems import Array, Problem
 from labkit.learn.sgd import QUIETLY, Diverged, Rate, rate, start
 from labkit.learn.sync import AllReduce, Shards, schedule
@@ -40,7 +40,7 @@ def post_local_sgd(
     steps after the switch, and after the last step. Each meeting is one all-reduce of d + 1 numbers. The other
     arguments, the weights by examples and the errors are those of ``local_sgd``.
     """
-    _check_H(H)
+    check_H(H)
     if isinstance(switch, bool) or not isinstance(switch, (int, np.integer)) or switch < 0:
         raise ValueError(f"switch must be a whole number of synchronous steps >= 0, got {switch!r}")
     pick, T = schedule(shards, T, comm.K)
@@ -52,7 +52,7 @@ def post_local_sgd(
             w = comm.compute(partial(local_step, problem, w, eta_t, mine))
         used += mine.size
         if meets(t, H, T, switch):
-            w, used = _mean(comm, w, used, allreduce, t), 0
+            w, used = mean_of_all(comm, w, used, allreduce, t), 0
             if not np.isfinite(w).all():
                 raise Diverged(t, eta_t)
         iterates.append(w)

@@ -5,16 +5,16 @@ You et al. 2020 (arXiv 2019), Algorithm 2. Every parameter tensor is a layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from labkit.learn.layers import check_settings
-from labkit.train.lars import treatment
+from labkit.train.layerwise import Layerwise
 
 
-class LAMB(torch.optim.Optimizer):
+class LAMB(Layerwise):
     """Adam in which every tensor's step is as long as ``lr`` times the length of its weights.
 
     params: tensors or parameter groups. Settings as in `labkit.learn.lamb.LAMB`: betas, eps, weight_decay,
@@ -52,21 +52,8 @@ class LAMB(torch.optim.Optimizer):
             if not group[name] > 0:
                 raise ValueError(f"{name} must be > 0, got {group[name]!r}")
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; returns the closure's loss, if there is one."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._step_one(p, group)
-        return loss
-
     def _step_one(self, p: torch.Tensor, group: dict[str, Any]) -> None:
-        adapt, decays = treatment("LAMB", p, group["adapt"])
+        adapt, decays = self._treatment(p, group["adapt"])
         (beta1, beta2), state = group["betas"], self.state[p]
         if not state:
             state |= {"step": 0, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}

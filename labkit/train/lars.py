@@ -5,15 +5,16 @@ You, Gitman and Ginsburg 2017, Algorithm 1. Every parameter tensor is a layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from labkit.learn.layers import check_settings
+from labkit.train.layerwise import Layerwise
 
 
-class LARS(torch.optim.Optimizer):
+class LARS(Layerwise):
     """Momentum in which every tensor's step is proportional to the length of its weights.
 
     params: tensors or parameter groups. lr: the global rate. Settings as in `labkit.learn.lars.LARS`: trust, momentum,
@@ -44,21 +45,8 @@ class LARS(torch.optim.Optimizer):
         super().add_param_group(param_group)
         check_settings(**{key: self.param_groups[-1][key] for key in _NUMBERS})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; returns the closure's loss, if there is one."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._step_one(p, group)
-        return loss
-
     def _step_one(self, p: torch.Tensor, group: dict[str, Any]) -> None:
-        adapt, decays = treatment("LARS", p, group["adapt"])
+        adapt, decays = self._treatment(p, group["adapt"])
         decay, g = group["weight_decay"] if decays else 0.0, p.grad
         part = (g + decay * p) * _ratio(p, g, decay, group) if adapt else g + decay * p
         if group["rate_inside"]:
@@ -70,15 +58,6 @@ class LARS(torch.optim.Optimizer):
 
 
 _NUMBERS = ("lr", "momentum", "weight_decay", "trust", "eps")
-
-
-def treatment(who: str, p: torch.Tensor, adapt: bool | None) -> tuple[bool, bool]:
-    """Whether to adapt and whether to decay this tensor; ValueError if its gradient is sparse."""
-    if p.grad is not None and p.grad.is_sparse:
-        raise ValueError(
-            f"{who} needs dense gradients, got a sparse one for a tensor of shape {tuple(p.shape)}"
-        )
-    return (p.ndim > 1, p.ndim > 1) if adapt is None else (adapt, True)
 
 
 def _ratio(p: torch.Tensor, g: torch.Tensor, decay: float, group: dict[str, Any]) -> torch.Tensor:
