@@ -105,7 +105,10 @@ class Comm(ABC):
     device: where its torch tensors should live (``"cpu"``, ``"cuda:0"``).
     bytes_sent, messages_sent: payload that this worker has sent so far.
     step: the number of the current step (see ``steps``).
+    measured: whether ``now()`` is a real clock; False in a simulation.
     """
+
+    measured = True
 
     def __init__(self, rank: int, K: int, device: str = "cpu", hosts: tuple[int, ...] | None = None) -> None:
         self.rank = rank

@@ -126,6 +126,8 @@ class _Message:
 class SimulatedComm(Comm):
     """A virtual worker: ``clock`` is its virtual time in seconds."""
 
+    measured = False
+
     def __init__(self, rank: int, cluster: Cluster, hosts: tuple[int, ...]) -> None:
         super().__init__(rank, cluster.K, hosts=hosts)
         self.clock = 0.0

@@ -36,10 +36,15 @@ def daly(write_s: float, mtbf_s: float) -> float:
 
 
 def best_interval(write_s: float, mtbf_s: float) -> float:
-    """The interval that minimises `wall_time`, exactly: M (1 + W(-exp(-1 - delta / M))), W Lambert's function."""
+    """The interval that minimises `wall_time`, to ten digits: M (1 + W(-exp(-1 - delta / M))), W Lambert's function.
+
+    Where that would cancel, delta < 1e-6 M, it is Daly's series, whose error is then below 1e-11.
+    """
     from scipy.special import lambertw
 
     ratio = _seconds("write_s", write_s, above=0) / _seconds("mtbf_s", mtbf_s, above=0)
+    if ratio < 1e-6:
+        return daly(write_s, mtbf_s)
     return float(mtbf_s * (1 + lambertw(-math.exp(-1 - ratio)).real))
 
 

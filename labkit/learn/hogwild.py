@@ -13,9 +13,10 @@ Symbols: K workers, d parameters, m coordinates that an update touches, ``tau`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from labkit.comm.base import is_torch
 from labkit.learn.problems import Array
+from labkit.learn.sgd import Diverged
 from labkit.timing._check import number
 
 if TYPE_CHECKING:
@@ -81,11 +83,16 @@ def hogwild_inplace(
     """Update the shared ``w`` as one worker: ``w[cols[i]] -= eta * slope(i, w[cols[i]])`` for each i in its own order.
 
     w: (d,) float64, one memory for all workers: a torch tensor after ``share_memory_()``, given to ``launch``. (In the
-    simulated world, where one worker runs at a time, any; nothing can be lost there.)
+    simulated world, where one worker runs at a time, any; nothing can be lost there.) Worker processes refuse a copy.
     orders: one list of example numbers for each worker. counters: ``counters_for(K)``, shared, to measure staleness.
-    lock: held during each update (see ``FileLock``); None is Hogwild!. Raises ValueError for bad input.
+    lock: held during each update (see ``FileLock``); None is Hogwild!. Raises ValueError for bad input, Diverged at
+    this worker's first update that overflows.
     """
     shared = _shared(w, problem.d)
+    if comm.K > 1 and comm.measured and _private(shared):
+        raise ValueError(
+            "w must be one memory for all workers, got a copy: w.share_memory_() before the launch"
+        )
     eta = number("eta", eta, least=0)
     mine = [np.asarray(order) for order in orders]
     if len(mine) != comm.K:
@@ -98,16 +105,21 @@ def hogwild_inplace(
     comm.barrier()
     begun = comm.now()
     tau: list[int] = []
-    if counters is not None:
-        tau = _watched(problem, shared, eta, order, np.asarray(counters), comm.rank)
-    elif lock is not None:
-        _locked(problem, shared, eta, order, lock)
-    else:
-        _plain(problem, shared, eta, order)
+    steps = iter(order)
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            if counters is not None:
+                tau = _watched(problem, shared, eta, steps, np.asarray(counters), comm.rank)
+            elif lock is not None:
+                _locked(problem, shared, eta, steps, lock)
+            else:
+                _plain(problem, shared, eta, steps)
+    except FloatingPointError:
+        raise Diverged(len(order) - length_hint(steps) - 1, eta) from None
     return Ran(len(order), begun, comm.now(), np.array(tau, dtype=np.int64))
 
 
-def _plain(problem: Sparse, w: Array, eta: float, order: list[int]) -> None:
+def _plain(problem: Sparse, w: Array, eta: float, order: Iterator[int]) -> None:
     cols, slope = problem.cols, problem.slope
     for i in order:
         j = cols[i]
@@ -115,7 +127,7 @@ def _plain(problem: Sparse, w: Array, eta: float, order: list[int]) -> None:
 
 
 def _locked(
-    problem: Sparse, w: Array, eta: float, order: list[int], lock: AbstractContextManager[Any]
+    problem: Sparse, w: Array, eta: float, order: Iterator[int], lock: AbstractContextManager[Any]
 ) -> None:
     cols, slope = problem.cols, problem.slope
     for i in order:
@@ -128,7 +140,7 @@ def _watched(
     problem: Sparse,
     w: Array,
     eta: float,
-    order: list[int],
+    order: Iterator[int],
     counters: NDArray[np.int64],
     rank: int,
 ) -> list[int]:
@@ -186,6 +198,16 @@ def _shared(w: Any, d: int) -> Array:
     if not array.flags.writeable:
         raise ValueError("w must be writeable: all workers update it in place")
     return array
+
+
+def _private(array: Array) -> bool:
+    """Whether an array that came to a worker process is a copy of its own, in no memory that others could have."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    return not owner.is_shared() if is_torch(owner) else owner is None or isinstance(owner, bytes | bytearray)
 
 
 def _examples(order: Array, N: int) -> list[int]:

@@ -176,6 +176,8 @@ class _Desk:
         server_s: float,
         budget: int | None,
     ) -> None:
+        if isinstance(policy, type) or not (hasattr(policy, "updates") and hasattr(policy, "arrived")):
+            raise ValueError(f"policy must be a barrier policy such as Synchronous(), got {policy!r}")
         self.comm, self.w, self.eta, self.T, self.policy, self.scale = comm, w, eta, T, policy, scale
         self.server_s = number("server_s", server_s, least=0)
         K = self.K = comm.K - 1
@@ -280,8 +282,6 @@ def _start(comm: Comm, w0: ArrayLike, T: int) -> Array:
 def _clock(comm: Comm) -> tuple[bool, str]:
     """Whether this rank's clock is a real one, and which."""
     from labkit import machine
-    from labkit.comm.simulated import SimulatedComm
 
-    if isinstance(comm, SimulatedComm):
-        return False, f"parameter server of {comm.K - 1} workers, simulated"
-    return True, f"parameter server of {comm.K - 1} workers, {machine.describe()}"
+    where = machine.describe() if comm.measured else "simulated"
+    return comm.measured, f"parameter server of {comm.K - 1} workers, {where}"

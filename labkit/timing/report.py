@@ -4,9 +4,10 @@ At a barrier every worker waits for the last. If the workers are alike (exchange
 independent, each rank is alone the last at a point with probability at most 1/K, so the times it is last
 among S points are at most Binomial(S, 1/K). A rank is called a straggler if that has a tail probability of at
 most false_alarm / K: by Bonferroni's inequality, alike workers then raise a false alarm with probability at
-most ``false_alarm``. Ties make the test milder, never wrong. The steps are independent where every point is a
-barrier that all leave together (BSP); where a worker may run ahead (SSP, asynchronous), lateness piles up and
-the test does not hold.
+most ``false_alarm``. Ties make the test milder, never wrong. Where every point is a barrier that all leave
+together (BSP), no lateness is carried into the next step, and steps are independent if the workers' own times
+are; one that is slow for a stretch of steps may be named for it. Where a worker may run ahead (SSP,
+asynchronous), lateness piles up and the test does not hold.
 
 Symbols: K workers, S synchronisation points at which all K arrived. Times are seconds.
 """

@@ -38,9 +38,10 @@ def save(directory: str | os.PathLike[str], step: int, state: Any, keep: int = 2
     """Write ``state`` as the checkpoint of ``step`` and return its path; older ones beyond ``keep`` are removed.
 
     Checkpoints of later steps, as a job may find that went back behind damaged ones, are left as they are.
-    directory: made if it isn't there. step: from 0 to 10^12 - 1. state: what ``torch.save`` takes and ``torch.load`` loads without
-    running code (tensors, numbers, strings and containers of them). keep: >= 1, how many to keep; 2, so that there is
-    one before the last. One process of a job saves (rank 0), or each into a directory of its own.
+    directory: made if it isn't there. step: from 0 to 10^12 - 1. state: what ``torch.save`` takes and ``torch.load``
+    loads without running code (tensors, numbers, strings and containers of them; refused otherwise). keep: >= 1, how
+    many to keep; 2, so that there is one before the last. One process of a job saves (rank 0), or each into a directory
+    of its own.
     Raises ValueError for bad input and OSError (a full disk) with everything as it was before.
     """
     step, keep = integer("step", step), integer("keep", keep, least=1)
@@ -116,7 +117,9 @@ def _bytes_of(state: Any) -> memoryview:
     torch.save(state, buffer)
     buffer.seek(0)
     try:
-        torch.load(buffer, map_location="meta", weights_only=True)  # reads what things are, and no tensor's data
+        torch.load(
+            buffer, map_location="meta", weights_only=True
+        )  # reads what things are, and no tensor's data
     except pickle.UnpicklingError as error:
         what = re.search(r"GLOBAL (\S+)", str(error))
         raise ValueError(

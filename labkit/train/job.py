@@ -58,8 +58,9 @@ def train(
     """Train up to step T inside an initialised process group, from the newest whole checkpoint in ``directory`` on.
 
     every: steps between checkpoints, >= 1. kill_rank: dies by SIGKILL before step ``kill_at[i]`` of the i-th start.
-    Returns what this start did: its number, K, first step, last step, loss, the weights' SHA-256, the recorder's verdict.
-    Raises ValueError for bad input, also when B is not between the number of ranks and the number of examples.
+    Returns what this start did: its number, K, first step, last step, loss (None if there was no step left to do), the
+    weights' SHA-256, the recorder's verdict. Raises ValueError for bad input, also when B is not between the number of
+    ranks and the number of examples, or the directory's checkpoint is of another B or seed, or past step T.
     """
     rank, K = dist.get_rank(), dist.get_world_size()
     data = digits(np.random.default_rng(seed))
@@ -76,9 +77,10 @@ def train(
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     begun, state = _newest(directory, rank)
     if state is not None:
+        _refuse_another(directory, begun, state, T, B, seed)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-    loss = torch.tensor(float("nan"))
+    loss = None
     with StragglerRecorder(model) as recorder:
         ddp = DistributedDataParallel(model)
         for t in range(begun, T):
@@ -92,7 +94,12 @@ def train(
             optimizer.step()
             if (t + 1) % every == 0 or t + 1 == T:
                 if rank == 0:
-                    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                    state = {
+                        "model": model.state_dict(),
+                        "optimizer": optimizer.state_dict(),
+                        "B": B,
+                        "seed": seed,
+                    }
                     checkpoint.save(directory, t + 1, state)
                 dist.barrier()  # a checkpoint counts when it is there
         verdict = recorder.report().verdict if T - begun > 1 else "too few steps"
@@ -101,7 +108,7 @@ def train(
         "K": K,
         "first": begun,
         "last": T,
-        "loss": loss.item() / max(len(split(np.arange(B), K)[rank]), 1),
+        "loss": None if loss is None else loss.item() / len(split(np.arange(B), K)[rank]),
         "sha256": digest(model),
         "verdict": verdict,
     }
@@ -127,6 +134,21 @@ def _newest(directory: str | os.PathLike[str], rank: int) -> tuple[int, Any]:
     found = [checkpoint.latest(directory) if rank == 0 else None]
     dist.broadcast_object_list(found, src=0)
     return found[0] or (0, None)
+
+
+def _refuse_another(
+    directory: str | os.PathLike[str], begun: int, state: dict[str, Any], T: int, B: int, seed: int
+) -> None:
+    """ValueError unless the checkpoint belongs to this job: which batches are done depends on B and the seed."""
+    if (state["B"], state["seed"]) != (B, seed):
+        raise ValueError(
+            f"directory must be a new one for another job: {directory} holds one with B = {state['B']} and seed = "
+            f"{state['seed']}, got B = {B} and seed = {seed}"
+        )
+    if begun > T:
+        raise ValueError(
+            f"T must be at least the {begun} steps that the job in {directory} has done, got {T}"
+        )
 
 
 def main() -> None:

@@ -7,8 +7,9 @@ Two lines in any loop, on one machine or many, also under torchrun:
     print(recorder.report())              # on every rank
 
 A rank has *arrived* when its backward pass has its last gradient, before it waits for anybody, and *leaves* when the
-optimizer steps (after the step where that calls the backward pass itself, as a closure). All leave one synchronisation together, so the seconds from leaving to arriving compare ranks without
-comparing clocks, and ranks may live on different machines. Who arrives last waits for nobody: its time from arriving to
+optimizer steps (after the step where that calls the backward pass itself, as a closure). All leave one synchronisation
+together, so the seconds from leaving to arriving compare ranks without comparing clocks, and ranks may live on different
+machines. Who arrives last waits for nobody: its time from arriving to
 leaving is communication, and whatever others stay longer is waiting.
 
 Symbols: K ranks, T recorded steps. Times are seconds.
@@ -45,10 +46,11 @@ class StragglerRecorder:
     The first step is not recorded: nobody knows yet when the others began it. With gradients on a GPU, arriving and
     leaving are CUDA events, so that what counts is when the GPU got there and not when it was told to.
     Raises ValueError for a model without a parameter that takes a gradient. Where ranks already wait for one another
-    during forward or backward (FSDP, ZeRO-3, SyncBatchNorm, a loss that is all-reduced for the log, a labkit DDP that counts
-    examples), that wait counts as computing and hides who is slow: mark one synchronisation by hand instead. What a rank
-    does between its backward pass and its step (clipping, logging) counts as communication. Models that step in turn
-    (a GAN) go into one recorder together, ``torch.nn.ModuleList([G, D])``: each step is then a synchronisation.
+    during forward or backward (FSDP, ZeRO-3, SyncBatchNorm, a loss that is all-reduced for the log, gradients that are
+    accumulated without ``no_sync``, a labkit DDP that counts examples), that wait counts as computing and hides who is
+    slow: mark one synchronisation by hand instead. What a rank does between its backward pass and its step (clipping,
+    logging) counts as communication. Models that step in turn (a GAN) go into one recorder together,
+    ``torch.nn.ModuleList([G, D])``: each step is then a synchronisation.
     """
 
     def __init__(self, model: torch.nn.Module | None = None, group: Any = None, keep: int = 10_000) -> None:
@@ -124,7 +126,8 @@ class StragglerRecorder:
     def report(self, false_alarm: float = 0.01) -> Recording:
         """What all ranks recorded, the same on every rank. A collective: every rank must call it.
 
-        false_alarm: probability, at most, of naming a straggler where all ranks are alike; in (0, 1).
+        false_alarm: probability, at most, of naming a straggler where all ranks are alike and their steps
+            independent; a rank that is slow for a stretch of steps may be named. In (0, 1).
         Ranks that recorded more steps than the others give their latest. Raises ValueError if some rank has none.
         """
         mine = np.array([[_seconds(a, b), _seconds(b, c)] for a, b, c in self._marks]).reshape(-1, 2)
@@ -138,7 +141,8 @@ class StragglerRecorder:
         if T == 0:
             short = [k for k, (seconds, _) in enumerate(everyone) if not len(seconds)]
             raise ValueError(
-                f"report needs at least two steps on every rank, but rank {short[0]} recorded none after its first"
+                f"report needs at least two steps on every rank, but rank {short[0]} recorded none after its first; where "
+                f"no torch optimizer steps the model's own parameters, mark them: with recorder.synchronising()"
             )
         durations = np.stack([seconds[-T:] for seconds, _ in everyone])
         where = f"{everyone[0][1]}, {len(everyone)} ranks"

@@ -32,6 +32,20 @@ def test_the_best_interval_minimises_the_expected_time_whatever_a_restart_costs(
         assert best == pytest.approx(found.x, rel=1e-3)
 
 
+@pytest.mark.parametrize("ratio", [1e-16, 1e-12, 1e-9, 9e-7, 1.1e-6, 1e-3, 2.0])
+def test_the_best_interval_solves_its_equation_however_short_the_write(ratio):
+    """exp(-(tau + delta) / M) = 1 - tau / M (Daly 2006, equation 13's derivative), in 60 digits by Newton's method."""
+    from decimal import Decimal, localcontext
+
+    with localcontext() as context:
+        context.prec = 60
+        r = Decimal(ratio)
+        x = min((2 * r).sqrt(), Decimal("0.9"))
+        for _ in range(60):
+            x += (x + (1 - x).ln() + r) * (1 - x) / x
+    assert best_interval(ratio, 1.0) == pytest.approx(float(x), rel=2e-10)
+
+
 def test_young_and_daly_tend_to_the_best_interval_as_writing_becomes_cheap_and_daly_is_nearer():
     before = math.inf
     for write in (300.0, 30.0, 3.0, 0.3):

@@ -125,3 +125,27 @@ def test_counters_and_a_lock_exclude_each_other_and_no_work_is_no_error():
     with pytest.raises(RankError, match="leave one of the two out"):
         launch(hogwild_inplace, 1, problem, np.zeros(60), 0.1, [[1]], counters_for(1), FileLock("/dev/null"))
     assert launch(hogwild_inplace, 2, problem, np.zeros(60), 0.1, [[], [1]]).results[0].updates == 0
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("copy", [np.zeros(60), torch.zeros(60, dtype=torch.float64)], ids=["numpy", "torch"])
+def test_a_copy_for_each_worker_is_refused_for_every_update_would_be_lost(world, copy):
+    def refused(comm):
+        with pytest.raises(ValueError, match="w must be one memory for all workers, got a copy"):
+            hogwild_inplace(comm, problem, copy, 0.1, [[0], [1]])
+        return True
+
+    assert launch(refused, 2, world=world).results == [True, True]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_a_step_that_diverges_is_reported_at_the_update_that_overflows(watched):
+    w, order = np.zeros(problem.d), np.arange(problem.N).repeat(400)
+    with pytest.raises(RankError, match="Diverged: diverged: w is not finite after step") as e:
+        launch(hogwild_inplace, 1, problem, w, 50.0, [order], counters_for(1) if watched else None)
+    t = int(str(e.value).split("after step ")[1].split()[0])
+    assert np.isfinite(w).all(), "it stops before"
+    again = np.zeros(problem.d)
+    launch(hogwild_inplace, 1, problem, again, 50.0, [order[:t]])
+    assert np.array_equal(again, w)

@@ -267,6 +267,8 @@ def test_divergence_is_reported_with_its_update():
         ({"K": 0}, "K must be at least 2 ranks, the server and a worker, got 1"),
         ({"T": 0}, "T must be a whole number >= 1, got 0"),
         ({"policy": Synchronous(4)}, "backups must be below the K = 4 workers, got 4"),
+        ({"policy": Synchronous}, "policy must be a barrier policy such as"),
+        ({"policy": 3}, r"policy must be a barrier policy such as Synchronous\(\), got 3"),
         ({"server_s": -1}, "server_s must be a finite number >= 0, got -1"),
         ({"budget": 0}, "budget must be a whole number >= 1, got 0"),
         ({"eta": -1.0}, "eta must be finite and >= 0, got -1"),

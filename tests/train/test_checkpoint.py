@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -73,6 +75,44 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(tmp_path, ho
     assert step == 1 and state["step"] == 1
 
 
+def test_no_flipped_bit_goes_unnoticed(tmp_path):
+    """Each bit of the first line, where the step is, and some of the rest."""
+    path = checkpoint.save(tmp_path, 12, {"w": torch.arange(3.0)})
+    raw = path.read_bytes()
+    line = raw.index(b"\n") + 1
+    for i in (*range(line), *range(line, len(raw), 97)):
+        for bit in range(8):
+            path.write_bytes(raw[:i] + bytes([raw[i] ^ (1 << bit)]) + raw[i + 1 :])
+            with pytest.raises(checkpoint.CorruptCheckpoint):
+                checkpoint.load(path)
+
+
+def test_a_job_that_went_back_behind_damaged_checkpoints_keeps_what_it_saves(tmp_path):
+    for step in (10, 15, 20, 25):
+        checkpoint.save(tmp_path, step, {"step": step}, keep=4)
+    for path in checkpoint.saved(tmp_path)[-2:]:
+        path.write_bytes(b"")
+    path = checkpoint.save(tmp_path, 16, {"step": 16})
+    assert path.exists()
+    with pytest.warns(UserWarning):
+        assert checkpoint.latest(tmp_path) == (16, {"step": 16})
+    assert checkpoint.load(tmp_path / "step-000000000015.ckpt")[0] == 15
+
+
+def test_others_files_are_left_alone_and_a_dead_writer_s_draft_is_not(tmp_path):
+    (tmp_path / "paper.draft").write_text("mine")
+    (tmp_path / "step-000000000001.ckpt.123.draft").write_text("half")
+    checkpoint.save(tmp_path, 2, {})
+    assert {p.name for p in tmp_path.iterdir()} == {"paper.draft", "step-000000000002.ckpt"}
+
+
+@pytest.mark.parametrize("state", [{"loss": np.float64(0.5)}, [np.arange(3)], {"f": os.mkdir}])
+def test_a_state_that_could_not_be_loaded_again_is_refused_when_it_is_saved(tmp_path, state):
+    with pytest.raises(ValueError, match="state must hold tensors, numbers, strings and containers of them"):
+        checkpoint.save(tmp_path, 1, state)
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_a_whole_checkpoint_there_is_none(tmp_path):
     assert checkpoint.latest(tmp_path) is None
     assert checkpoint.latest(tmp_path / "nowhere") is None
@@ -123,19 +163,28 @@ def test_a_job_killed_while_it_writes_leaves_whole_checkpoints_only(tmp_path):
             path.unlink()
 
 
-def test_a_checkpoint_runs_no_code_when_it_is_loaded(tmp_path):
+def _saved(state):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def test_a_checkpoint_runs_no_code_when_it_is_loaded(tmp_path, monkeypatch):
     class Trap:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "sprung"),)
 
+    with pytest.raises(ValueError, match="state must hold tensors"):
+        checkpoint.save(tmp_path, 1, {"w": Trap()})
+    monkeypatch.setattr(checkpoint, "_bytes_of", _saved)  # as somebody else's program would
     path = checkpoint.save(tmp_path, 1, {"w": Trap()})
     with pytest.raises(Exception, match=r"[Uu]nsupported|weights_only|Weights only"):
         checkpoint.load(path)
     assert not (tmp_path / "sprung").exists()
 
 
-@pytest.mark.parametrize(("step", "keep"), [(-1, 2), (True, 2), (1.5, 2), (1, 0)])
+@pytest.mark.parametrize(("step", "keep"), [(-1, 2), (True, 2), (1.5, 2), (1, 0), (10**12, 2)])
 def test_bad_numbers_are_refused(tmp_path, step, keep):
-    with pytest.raises(ValueError, match="must be a whole number"):
+    with pytest.raises(ValueError, match=r"must be (a whole number|below 10\*\*12)"):
         checkpoint.save(tmp_path, step, STATE, keep)
     assert not list(tmp_path.iterdir())

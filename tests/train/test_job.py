@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from labkit.comm import netns  # noqa: E402
+from labkit.comm import launch, netns  # noqa: E402
 from labkit.comm.emulated import Network, unavailable  # noqa: E402
 from labkit.train.job import batch_of  # noqa: E402
 
@@ -121,6 +121,31 @@ def test_the_page_s_synchronous_sgd_runs_unchanged_on_one_host_and_on_two(tmp_pa
     assert first.stdout.splitlines()[-1] == alone.stdout.splitlines()[-1]
     assert first.stdout.splitlines()[-1].startswith("distance from the truth: 0.")
     assert second.stdout == ""
+
+
+def alone(comm, folder, **settings):
+    from labkit.train.job import train
+
+    torch.set_num_threads(1)
+    done = train(folder, T=4, every=2, B=7)
+    again = train(folder, T=4, every=2, B=7)
+    refused = []
+    for other in settings.values():
+        try:
+            train(folder, **{"T": 4, "B": 7, **other})
+        except ValueError as error:
+            refused.append(str(error).replace(str(folder), "..."))
+    return done, again, refused
+
+
+@pytest.mark.processes
+def test_a_job_that_is_done_stays_as_it_is_and_another_job_is_refused_its_directory(tmp_path):
+    settings = {"a": {"B": 8}, "b": {"seed": 8}, "c": {"T": 3}}
+    done, again, refused = launch(alone, 1, tmp_path, world="processes", **settings).results[0]
+    assert (again["first"], again["last"], again["loss"], again["sha256"]) == (4, 4, None, done["sha256"])
+    assert refused[0].startswith("directory must be a new one for another job: ... holds one with B = 7")
+    assert refused[1].endswith("got B = 7 and seed = 8")
+    assert refused[2] == "T must be at least the 4 steps that the job in ... has done, got 3"
 
 
 @pytest.mark.processes

@@ -137,6 +137,86 @@ def test_gradient_accumulation_counts_the_last_backward_and_alone_nobody_waits()
     assert recorder.report().timeline.T == 3  # closed: nothing more is recorded
 
 
+def test_slow_ranks_that_are_slow_together_cost_what_all_of_them_cost():
+    work = np.full((4, 80), 0.010) + np.random.default_rng(0).exponential(5e-4, (4, 80))
+    work[[1, 2]] += 0.030
+    recording = Recording.of(work, work.max(axis=0) - work + 0.001, "test")
+    assert recording.ranks.stragglers == (1, 2)
+    lost = (work.max(axis=0) - work[[0, 3]].max(axis=0)).mean()
+    assert 0.029 < lost < 0.031 and f"It costs everybody {1e3 * lost:.1f} ms" in recording.verdict
+
+
+def test_a_backward_pass_within_the_step_is_left_when_the_step_ends():
+    """A closure: fetching data before the next step is computing, not a stay in this one's synchronisation."""
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with StragglerRecorder(model) as recorder:
+        for _ in range(6):
+            time.sleep(0.01)
+            optimizer.step(lambda: model(torch.randn(2, 3)).sum().backward())
+        recording = recorder.report()
+    assert recording.timeline.T == 5
+    assert recording.timeline.totals()[0, Kind.COMPUTE] > 5 * 0.0095
+
+
+def test_what_a_recomputed_segment_waits_for_is_not_computing():
+    """The last gradient comes in a backward pass within the backward pass, and so does the wait for the others."""
+    from torch.utils.checkpoint import checkpoint
+
+    from labkit.train.arrivals import run_at_end_of_backward
+
+    first, last = torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 1)
+    model = torch.nn.Sequential(first, last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with StragglerRecorder(model) as recorder:
+        first.weight.register_post_accumulate_grad_hook(
+            lambda _: run_at_end_of_backward(lambda: time.sleep(0.02))
+        )
+        for _ in range(5):
+            x = torch.randn(2, 4, requires_grad=True)
+            last(checkpoint(first, x, use_reentrant=True)).sum().backward()
+            optimizer.step()
+        marks = recorder.report().timeline
+    assert marks.totals()[0, Kind.COMMUNICATE] > 4 * 0.0195
+
+
+@pytest.mark.processes
+def test_models_that_step_in_turn_are_recorded_together():
+    """Rank 1 is slow for one of the two only; alone, the other's recorder would see everybody wait there alike."""
+
+    def in_turn(comm, T):
+        models = torch.nn.ModuleList([torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)])
+        recorder = StragglerRecorder(models)
+        nets = [torch.nn.parallel.DistributedDataParallel(m) for m in models]
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.01) for m in models]
+        for _ in range(T):
+            for i, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
+                time.sleep(0.03 * (comm.rank == 1 and i == 1))
+                net(torch.randn(2, 3)).sum().backward()
+                optimizer.step()
+        return recorder.report()
+
+    recording = launch(in_turn, 3, 25, world="processes").results[0]
+    assert recording.timeline.T == 49
+    second = recording.timeline.arrivals_s[:, ::2]  # the first mark is the second model's first step
+    assert (second.argmax(axis=0) == 1).mean() > 0.8
+    assert 1 in recording.ranks.stragglers
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
+def test_a_model_moved_to_the_gpu_afterwards_is_timed_there():
+    model = torch.nn.Linear(3, 1)
+    with StragglerRecorder(model) as recorder:
+        model.cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.randn(2, 3, device="cuda")).sum().backward()
+            torch.cuda._sleep(100_000_000)
+            optimizer.step()
+        assert recorder.report().timeline.totals()[0, Kind.COMMUNICATE] > 0.01
+
+
 def test_a_backward_that_fails_is_forgotten():
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -3,7 +3,7 @@
 Sources: Ho et al. 2013 (SSP), Zhang et al. 2016 (staleness-aware steps), Levin and May 1976 (delays), McMahan et al. 2017
 (local steps, weighted by examples), Chen et al. 2016 (backup workers). No solutions here.
 
-Symbols: K workers, T steps, U updates, ``tau`` staleness in versions, s ``slack``, H local steps, b ``backups``, w (d,),
+Symbols: K workers, T steps, U updates, ``tau`` staleness in versions, s ``slack``, H local steps, ``backups``, w (d,),
 ``eta`` the learning rate. Times are seconds.
 """
 
