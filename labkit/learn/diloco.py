@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labkit.learn.local import check_H
+from labkit.learn.local import check_H, meets
 from labkit.learn.optimisers import AdamW, Momentum, Optimiser
-from labkit.learn.post_local import meets
 from labkit.learn.problems import Array, Problem
 from labkit.learn.sgd import QUIETLY, Diverged, Rate, rate, start
 from labkit.learn.sync import AllReduce, Shards, schedule

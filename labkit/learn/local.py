@@ -49,6 +49,22 @@ def local_sgd(
     if weights not in _WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(_WEIGHTS)}, got {weights!r}")
     check_H(H)
+    return alone_and_together(comm, problem, w0, eta, shards, H, allreduce, weights == "examples", 0, T)
+
+
+def alone_and_together(
+    comm: Comm,
+    problem: Problem,
+    w0: ArrayLike,
+    eta: Rate,
+    shards: Shards,
+    H: int,
+    allreduce: AllReduce,
+    by_examples: bool,
+    switch: int,
+    T: int | None,
+) -> Array:
+    """The loop of ``local_sgd``, whose first ``switch`` steps are all synchronous."""
     pick, T = schedule(shards, T, comm.K)
     w = start(problem, w0)
     iterates, used = [w], 0
@@ -57,13 +73,18 @@ def local_sgd(
         with QUIETLY():  # a worker that diverges alone goes on, so that all stop together below
             w = comm.compute(partial(local_step, problem, w, eta_t, mine))
         used += mine.size
-        if (t + 1) % H == 0 or t + 1 == T:
-            w = mean_of_all(comm, w, used if weights == "examples" else None, allreduce, t)
+        if meets(t, H, T, switch):
+            w = mean_of_all(comm, w, used if by_examples else None, allreduce, t)
             used = 0
             if not np.isfinite(w).all():
                 raise Diverged(t, eta_t)
         iterates.append(w)
     return np.array(iterates)
+
+
+def meets(t: int, H: int, T: int, switch: int = 0) -> bool:
+    """Whether workers synchronise after step t = 0, 1, ..., T - 1."""
+    return t < switch or (t + 1 - switch) % H == 0 or t + 1 == T
 
 
 def local_step(problem: Problem, w: Array, eta: float, mine: Array) -> Array:

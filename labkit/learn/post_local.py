@@ -8,16 +8,15 @@ Symbols: K workers, T steps, H local steps per synchronisation after the switch,
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labkit.learn.local import check_H, local_step, mean_of_all
+from labkit.learn.local import alone_and_together, check_H
 from labkit.learn.problems import Array, Problem
-from labkit.learn.sgd import QUIETLY, Diverged, Rate, rate, start
-from labkit.learn.sync import AllReduce, Shards, schedule
+from labkit.learn.sgd import Rate
+from labkit.learn.sync import AllReduce, Shards
 
 if TYPE_CHECKING:
     from labkit.comm.base import Comm
@@ -43,22 +42,4 @@ def post_local_sgd(
     check_H(H)
     if isinstance(switch, bool) or not isinstance(switch, (int, np.integer)) or switch < 0:
         raise ValueError(f"switch must be a whole number of synchronous steps >= 0, got {switch!r}")
-    pick, T = schedule(shards, T, comm.K)
-    w = start(problem, w0)
-    iterates, used = [w], 0
-    for t in comm.steps(T):
-        mine, eta_t = np.asarray(pick(t, comm.rank)), rate(eta, t)
-        with QUIETLY():
-            w = comm.compute(partial(local_step, problem, w, eta_t, mine))
-        used += mine.size
-        if meets(t, H, T, switch):
-            w, used = mean_of_all(comm, w, used, allreduce, t), 0
-            if not np.isfinite(w).all():
-                raise Diverged(t, eta_t)
-        iterates.append(w)
-    return np.array(iterates)
-
-
-def meets(t: int, H: int, T: int, switch: int = 0) -> bool:
-    """Whether workers synchronise after step t = 0, 1, ..., T - 1."""
-    return t < switch or (t + 1 - switch) % H == 0 or t + 1 == T
+    return alone_and_together(comm, problem, w0, eta, shards, H, allreduce, True, switch, T)

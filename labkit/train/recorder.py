@@ -130,13 +130,12 @@ class StragglerRecorder:
             independent; a rank that is slow for a stretch of steps may be named. In (0, 1).
         Ranks that recorded more steps than the others give their latest. Raises ValueError if some rank has none.
         """
-        mine = np.array([[_seconds(a, b), _seconds(b, c)] for a, b, c in self._marks]).reshape(-1, 2)
-        everyone: list[Any] = [(mine, machine.describe(_device(self._marks)))]
+        seconds = np.array([[_seconds(a, b), _seconds(b, c)] for a, b, c in self._marks]).reshape(-1, 2)
+        mine = (seconds, machine.describe(_device(self._marks)))
+        everyone: list[Any] = [mine]
         if dist.is_available() and dist.is_initialized():
             everyone = [None] * dist.get_world_size(self._group)
-            dist.all_gather_object(
-                everyone, (mine, machine.describe(_device(self._marks))), group=self._group
-            )
+            dist.all_gather_object(everyone, mine, group=self._group)
         T = min(len(seconds) for seconds, _ in everyone)
         if T == 0:
             short = [k for k, (seconds, _) in enumerate(everyone) if not len(seconds)]
