@@ -9,6 +9,8 @@ For K independent times with inverse survival function Q the maximum is Q(1 - U*
 which costs the same for a million workers as for two. Workers of different laws: with A the slowest of some
 and B the slowest of the others, max(A, B) + min(A, B) = A + B, and E min(A, B) is the integral of
 P(A > x) P(B > x), whose tail is thin even where those of A and B are heavy.
+
+How much the slowest falls short of x seconds, E max(x - max, 0), is the integral of its distribution function from 0 to x.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import math
 
 import numpy as np
 
-from labkit.timing._check import FloatArray, generator
+from labkit.extras import scipy
+from labkit.timing._check import FloatArray, generator, number
 from labkit.timing.groups import Recorded, Trace
 from labkit.timing.laws import Constant, Law, Pareto, Scaled, ShiftedExponential, Uniform
 
@@ -30,6 +33,9 @@ def expected_max(law: Law, K: int) -> float:
     Closed forms for Constant, Uniform, ShiftedExponential and Pareto; else quadrature (relative error below
     1e-9 for the smooth laws of `laws`). For a Trace it is the mean over its steps of the slowest time
     recorded. ValueError if K does not fit the law.
+
+    >>> round(expected_max(Uniform(0.0, 1.0), K=9), 6)
+    0.9
     """
     groups = law.groups(K)
     if isinstance(law, Trace):
@@ -42,6 +48,26 @@ def expected_max(law: Law, K: int) -> float:
     if math.inf in alone:
         return math.inf
     return float(sum(alone) - _sum_of_minima(list(groups.items())))
+
+
+def expected_shortfall(law: Law, K: int, x: float) -> float:
+    """Expected seconds by which the slowest of K workers is earlier than x: E max(x - slowest, 0). x: finite, >= 0.
+
+    For a Trace it is the mean over its steps. ValueError if K does not fit the law.
+    """
+    x = number("x", x, least=0)
+    groups = law.groups(K)
+    if isinstance(law, Trace):
+        return float(np.maximum(x - law.times[:K].max(axis=0), 0.0).mean())
+    found = [_edges(one, n) for one, n in groups.items() if not isinstance(one, Recorded)]
+    found += [np.asarray(one.times) for one in groups if isinstance(one, Recorded)]
+    edges = np.unique(np.concatenate([*found, np.array([0.0, x])]))
+    at, weight = _panels(edges[edges <= x]) if x > 0 else (np.zeros(0), np.zeros(0))
+    log_cdf = np.zeros_like(at)
+    with np.errstate(divide="ignore"):
+        for one, n in groups.items():
+            log_cdf += n * np.log1p(-one.sf(at))
+    return float(np.sum(weight * np.exp(log_cdf)))
 
 
 def sample_max(
@@ -70,12 +96,11 @@ def _alike(law: Law, K: int) -> float:
         case Uniform(low, high):
             return low + (high - low) * K / (K + 1)
         case ShiftedExponential(shift, scale):
-            from scipy.special import digamma
-
+            digamma = scipy("special").digamma
             return float(shift + scale * (digamma(K + 1) + np.euler_gamma))  # the harmonic number H_K
         case Pareto(minimum, shape):
-            from scipy.special import gamma, poch
-
+            special = scipy("special")
+            gamma, poch = special.gamma, special.poch
             # minimum * Gamma(K + 1) Gamma(1 - c) / Gamma(K + 1 - c): poch takes the ratio without its factors
             c = 1 / shape
             return float(minimum * gamma(1 - c) * poch(K + 1 - c, c))

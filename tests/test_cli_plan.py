@@ -1,0 +1,197 @@
+"""``python -m labkit plan``: what it prints, what it refuses, and that its JSON can be given back to it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from labkit.__main__ import COMMANDS, main
+from labkit.cost.plan.case import read
+
+BASE = ["plan", "--parameters", "25.6M", "--example-ms", "4", "--network", "25Gbit/s", "--latency", "20us",
+        "--steps-min", "7000", "--critical-batch", "4096", "--methods", "sync,overlapped:8,local:8"]  # fmt: skip
+
+
+def said(capsys, *argv):
+    status = main([str(each) for each in argv])
+    return status, *capsys.readouterr()
+
+
+def test_bare_it_tells_what_exists_and_another_command_is_refused(capsys):
+    status, out, _ = said(capsys)
+    assert status == 0 and all(name in out for name in COMMANDS)
+    status, out, err = said(capsys, "plna")
+    assert status == 2 and not out and "the command must be one of plan, doctor, got 'plna'" in err
+
+
+def test_the_table_fits_and_has_its_parts(capsys):
+    status, out, err = said(capsys, *BASE, "--b", 32, "--K", "1-64", "--price", "2.5/h")
+    assert status == 0 and not err
+    assert max(map(len, out.splitlines())) <= 100
+    for part in (
+        "Weak scaling",
+        "step ms",
+        "price",
+        "Why:",
+        "Its bill:",
+        "before it loses",
+        "ranking by time flips",
+    ):
+        assert part in out
+
+
+def test_json_has_the_same_keys_and_goes_in_again(capsys, tmp_path):
+    status, out, _ = said(capsys, *BASE, "--B", 512, "--K", "1,8", "--json", "--goal", "price")
+    made = json.loads(out)
+    assert status == 0 and made["schema"] == "labkit-plan-1"
+    assert set(made) == {
+        "schema",
+        "inputs",
+        "best",
+        "why",
+        "rows",
+        "break_even",
+        "flips",
+        "left_out",
+        "warnings",
+    }
+    for row in made["rows"]:
+        assert row["step_s"] == pytest.approx(row["compute_s"] + row["wait_s"] + row["communicate_s"])
+        assert row["communicate_s"] == pytest.approx(row["latency_s"] + row["bandwidth_s"] + row["coding_s"])
+        assert row["time_s"] == pytest.approx(row["steps"] * row["step_s"])
+    assert {flip["dial"] for flip in made["flips"]} == {"K", "beta", "alpha", "P", "slowdown", "steps_factor"}
+    file = tmp_path / "job.json"
+    file.write_text(out)
+    status, again, _ = said(capsys, "plan", "--from", file, "--json")
+    assert status == 0 and json.loads(again) == made
+    assert str(read(out).plan()) in said(capsys, "plan", "--from", file)[1]
+
+
+def test_an_argument_takes_precedence_over_the_file(capsys, tmp_path):
+    _, out, _ = said(capsys, *BASE, "--b", 32, "--K", "8", "--json", "--no-flips")
+    file = tmp_path / "job.json"
+    file.write_text(out)
+    changes = [
+        "--network",
+        "10Gbit/s",
+        "--B",
+        512,
+        "--examples",
+        "1M",
+        "--K",
+        "4",
+        "--steps-factor",
+        "local:8=1.5",
+    ]
+    _, out, _ = said(capsys, "plan", "--from", file, *changes, "--json", "--no-flips")
+    inputs = json.loads(out)["inputs"]
+    assert inputs["cluster"]["beta_bytes_per_s"] == 1.25e9 and inputs["cluster"]["alpha_s"] == 20e-6
+    assert inputs["job"]["B_examples"] == 512 and "b_examples" not in inputs["job"]
+    assert inputs["target"] == {"total_examples": 10**6} and inputs["K_workers"] == [4]
+    assert inputs["methods"][2] == {"method": "local:8", "steps_factor": 1.5}
+
+
+def test_a_batch_s_time_is_shared_among_its_examples(capsys):
+    argv = [each for each in BASE if each not in ("--example-ms", "4")]
+    argv += ["--batch-ms", "130", "--overhead-ms", "2", "--b", "32", "--K", "8", "--json", "--no-flips"]
+    job = json.loads(said(capsys, *argv)[1])["inputs"]["job"]
+    assert job["example_s"] == pytest.approx(4e-3) and job["overhead_s"] == pytest.approx(2e-3)
+
+
+def test_hosts_times_workers_are_k(capsys):
+    hosts = ["--per-host", "4", "--inside", "10GB/s", "--inside-latency", "5us", "--hosts", "16"]
+    made = json.loads(said(capsys, *BASE, "--b", "32", *hosts, "--json", "--no-flips")[1])
+    assert made["inputs"]["K_workers"] == [64]
+    assert made["inputs"]["cluster"]["per_host_workers"] == 4
+    status, _, err = said(capsys, *BASE, "--b", "32", *hosts, "--K", "60")
+    assert status == 2 and "--hosts x --per-host = 16 x 4 = 64" in err
+
+
+def test_coding_time_goes_to_those_that_compress(capsys):
+    argv = [*BASE[:-1], "sync,topk:0.01", "--b", "32", "--K", "8", "--coding-ms", "3", "--json", "--no-flips"]
+    methods = json.loads(said(capsys, *argv)[1])["inputs"]["methods"]
+    assert methods == [
+        {"method": "sync", "steps_factor": 1.0},
+        {"method": "topk:0.01", "steps_factor": 1.0, "coding_s": 3e-3},
+    ]
+
+
+WHOLE = [*BASE, "--b", "32", "--K", "8", "--no-flips"]
+
+
+@pytest.mark.parametrize(
+    "argv,says",
+    [
+        (["plan", "--K", "8"], "--parameters must be given"),
+        (BASE, "--K must be given"),
+        ([*BASE, "--K", "8"], "--b must be given"),
+        ([*BASE, "--K", "8", "--b", "32", "--B", "100"], "--b and --B must agree"),
+        ([*BASE, "--K", "4,8", "--b", "32", "--B", "256"], "--b and --B must agree"),
+        ([*WHOLE, "--batch-ms", "5"], "--example-ms and --batch-ms say the same thing"),
+        ([*WHOLE, "--hosts", "2"], "--hosts must come with --per-host"),
+        ([*WHOLE, "--per-host", "2"], "--per-host, --inside, --inside-latency must be given together"),
+        ([*WHOLE, "--parameters", "-5M"], "parameters must be a whole number >= 1, got -5000000"),
+        ([*WHOLE, "--parameters", "25.6"], "is 25.6M meant?"),
+        ([*WHOLE, "--parameters", "nan"], "--parameters must be finite, got 'nan'"),
+        ([*WHOLE, "--network", "25Gbit"], "per second, /s, is missing"),
+        ([*WHOLE, "--network", "-1"], "beta_bytes_per_s must be a number of bytes per second > 0"),
+        ([*WHOLE, "--latency=-1us"], "alpha_s must be a finite number of seconds >= 0"),
+        ([*WHOLE, "--example-ms", "0"], "example_s must be a finite number > 0, got 0.0"),
+        ([*WHOLE, "--examples", "3M"], "are two targets: give one of them"),
+        ([*WHOLE, "--goal", "efficiency>=1"], "goal must be within reach of some row"),
+        ([*WHOLE, "--methods", "sync,sync"], "each with a name of its own"),
+        (
+            [*WHOLE, "--steps-factor", "ssp:3=2"],
+            "--steps-factor must name one of sync, overlapped:8, local:8",
+        ),
+        ([*WHOLE, "--steps-factor", "local:8=x"], "must be a method and a number"),
+        ([*WHOLE, "--stragglers", "pareto:0.9"], "law must have a finite mean"),
+        ([*WHOLE, "--stragglers", "lognormal:-1"], "sigma must be a finite number > 0"),
+        ([*WHOLE, "--latencies", "1us"], "unrecognized arguments: --latencies 1us"),
+        ([*WHOLE, "--b", "many"], "argument --b: invalid int value: 'many'"),
+        ([*WHOLE, "--from", "/no/such/file"], "--from must name a file that can be read"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_status_2(capsys, argv, says):
+    status, out, err = said(capsys, *argv)
+    assert status == 2 and not out
+    assert says in err and err.startswith("labkit plan: ") and err.count("\n") == 1
+
+
+def test_a_confused_unit_is_warned_of_and_planned(capsys):
+    status, out, err = said(capsys, *WHOLE, "--network", "25GB/s")
+    assert (
+        status == 0
+        and "sync" in out
+        and err.startswith("labkit plan: warning: network: 25 GB/s is 200 Gbit/s")
+    )
+    made = json.loads(said(capsys, *WHOLE, "--network", "25GB/s", "--json")[1])
+    assert len(made["warnings"]) == 1
+    assert not said(capsys, *WHOLE, "--network", "400Gbit/s")[2]  # 50 GB/s, and no doubt
+    silent = [each for each in WHOLE if each not in ("--latency", "20us")]
+    assert "latency: none was given" in said(capsys, *silent)[2]
+
+
+def test_published_prints_the_table_and_its_json(capsys):
+    assert "Horovod" in said(capsys, "plan", "--published")[1]
+    assert len(json.loads(said(capsys, "plan", "--published", "--json")[1])) > 20
+
+
+def test_the_help_fits_and_the_module_runs_and_imports_nothing_heavy():
+    code = (
+        "import sys; from labkit.__main__ import main; main(['plan', '--example', '--no-flips']);"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib')))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1]
+    )
+    assert run.returncode == 0 and "local:8" in run.stdout and "--parameters 25.6M" in run.stderr
+    shown = subprocess.run(
+        [sys.executable, "-m", "labkit", "plan", "--help"],
+        capture_output=True, text=True, cwd=Path(__file__).parents[1], env={"COLUMNS": "100"},
+    )  # fmt: skip
+    assert shown.returncode == 0 and max(map(len, shown.stdout.splitlines())) <= 100
+    for key in ("alpha_s", "communicate_s", "break_even", "lognormal:sigma"):
+        assert key in shown.stdout
