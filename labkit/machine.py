@@ -27,6 +27,36 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def quota() -> float | None:
+    """How many cores' worth of time this process's control group grants it; None where it has no limit.
+
+    Source: cgroup v2 ``cpu.max``, or v1 ``cpu.cfs_quota_us`` over ``cpu.cfs_period_us`` (kernel documentation, cgroup-v2).
+    """
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        words = [word for name in names for word in _control_group(name).split()]
+        if len(words) == 2 and words[0] not in ("max", "-1"):
+            return float(words[0]) / float(words[1])
+    return None
+
+
+def memory_bytes() -> int | None:
+    """Bytes of memory this process may use: the machine's, or its control group's limit if that is less."""
+    try:
+        have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    limits = (_control_group(name).strip() for name in ("memory.max", "memory/memory.limit_in_bytes"))
+    return min([have, *(int(limit) for limit in limits if limit.isdigit())])
+
+
+def _control_group(name: str) -> str:
+    """A file of this process's own control group, where the system mounts one at the usual place; else ""."""
+    try:
+        return (Path("/sys/fs/cgroup") / name).read_text()
+    except OSError:
+        return ""
+
+
 def gpus() -> list[str]:
     """Names of the CUDA devices that torch sees; empty without torch or without a GPU."""
     try:
@@ -34,6 +64,17 @@ def gpus() -> list[str]:
     except ImportError:
         return []
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+
+
+def offers() -> str:
+    """What there is to run on: cores, memory, GPUs. One phrase, as for a reader who has just installed labkit."""
+    n, memory, found = cores(), memory_bytes(), gpus()
+    parts = [f"{n} core{'s' * (n > 1)}"]
+    if memory is not None:
+        parts.append(f"{memory / 1e9:.0f} GB of memory")
+    kinds = ", ".join(sorted(set(found)))
+    last = f"{len(found)} GPU{'s' * (len(found) > 1)} ({kinds})" if found else "no GPU, which no lab needs"
+    return f"{', '.join(parts)} and {last}"
 
 
 def describe(devices: tuple[str, ...] = ("cpu",)) -> str:

@@ -1,4 +1,7 @@
-"""What communication costs: links and closed forms; fitted, chosen among, and held against lower bounds."""
+"""What communication costs: links and closed forms; fitted, chosen among, and held against lower bounds.
+
+`labkit.cost.plan` compares whole ways to train, in seconds, steps and money; it is imported only where it is used.
+"""
 
 from labkit.cost.bounds import Distance, distance, least_bytes, least_rounds, least_time
 from labkit.cost.choose import Interval, best, crossover, crossovers, times
@@ -29,6 +32,7 @@ from labkit.cost.hierarchical import (
 from labkit.cost.linear import Form, Terms, terms
 from labkit.cost.link import Link
 from labkit.cost.local import local_bytes, local_rounds, local_time
+from labkit.cost.measure import Measured, measure_link
 from labkit.cost.parts import (
     all_gather_bytes,
     all_gather_messages,
@@ -65,6 +69,7 @@ __all__ = [
     "Form",
     "Interval",
     "Link",
+    "Measured",
     "Precision",
     "Sample",
     "Terms",
@@ -100,6 +105,7 @@ __all__ = [
     "local_bytes",
     "local_rounds",
     "local_time",
+    "measure_link",
     "naive_bytes",
     "naive_messages",
     "naive_rounds",

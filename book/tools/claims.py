@@ -1,0 +1,177 @@
+"""The audit, book/claims.md: every claim that a lab checks, its verdict and where to see it, read from the labs themselves.
+
+A lab states a claim in a box of class `check-claim` named `claim-...`; a code cell with an `assert` follows; under it stands
+a box of class `verdict`, named `verdict-...` with the same ending, whose title is `Verdict: true`, `Verdict: true if ...` or
+`Verdict: false` and whose one paragraph is the finding. What is written otherwise is refused, in one sentence.
+
+python book/tools/claims.py      write the page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FORMS = ("true", "true if", "false")
+IGNORED = "nbval-ignore-output"
+
+_OPENING = """\
+# Check the claim: the audit
+
+Much is said about distributed training. Where a lab met such a claim, it stopped and ran it. Here are all {n} of them:
+{counts}. Nearly all are true somewhere, which is how they came to be said; the condition is what one has
+to know. *The claim* leads to its box, *the cell* to the verdict, under the cell whose assertion would fail if it no longer
+held. This page is made from the labs.
+"""
+_BOX = re.compile(
+    r"^:::\{admonition\} (?P<title>.*)\n(?P<options>(?::\w+:.*\n)*)(?P<body>(?:.*\n)*?):::$", re.M
+)
+_CELL = re.compile(r"^```\{code-cell\}.*\n(?P<source>(?:.*\n)*?)```$", re.M)
+_QUOTED = re.compile(r"[“\"]([^”\"]+)[”\"]")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of a lab. key: what follows `claim-` in its name; form: of FORMS; condition: of "true if"; cell: source of
+    the code cell with the assert."""
+
+    key: str
+    text: str
+    form: str
+    condition: str
+    finding: str
+    cell: str
+
+
+def claims(source: str, outputs: str = "") -> list[Claim]:
+    """All claims of a lab's text, in order. outputs: what its cells print, for the numbers of the findings.
+
+    Raises ValueError, naming the box, where a claim has no name, no verdict or no cell with an assert before its verdict, or
+    where a finding holds a number that no cell computes.
+    """
+    boxes = [(m, dict(re.findall(r":(\w+): *(.*)", m["options"]))) for m in _BOX.finditer(source)]
+    cells = list(_CELL.finditer(source))
+    computed = set(_NUMBER.findall("\n".join([outputs, *(c["source"] for c in cells)])))
+    verdicts = {options.get("name"): box for box, options in boxes if options.get("class") == "verdict"}
+    found = []
+    for box, options in boxes:
+        if options.get("class") != "check-claim":
+            continue
+        name, text = options.get("name", ""), _said(box)
+        if not name.startswith("claim-"):
+            raise ValueError(f"the box {text!r} must have a line ':name: claim-...'")
+        key = name.removeprefix("claim-")
+        verdict = verdicts.pop(f"verdict-{key}", None)
+        if verdict is None or verdict.start() < box.end():
+            raise ValueError(f"{name} must be followed by a box of class verdict named 'verdict-{key}'")
+        between = [c["source"] for c in cells if box.end() < c.start() < verdict.start()]
+        asserting = [c for c in between if re.search(r"^\s*assert ", c, re.M)]
+        if not asserting:
+            raise ValueError(f"{name} must be followed by a cell with an assert before its verdict")
+        form, condition = _form(verdict["title"], name)
+        finding = " ".join(verdict["body"].split())
+        if not finding or "\n\n" in verdict["body"].strip():
+            raise ValueError(f"verdict-{key} must hold one paragraph, the finding")
+        strange = [n for n in _NUMBER.findall(finding) if n not in computed]
+        if strange:
+            raise ValueError(
+                f"verdict-{key} must hold no number that no cell computes, but holds {strange[0]}"
+            )
+        found.append(Claim(key, text, form, condition, finding, asserting[-1]))
+    if verdicts:
+        raise ValueError(
+            f"{next(iter(verdicts))} must belong to a claim, but there is no box with that ending"
+        )
+    return found
+
+
+def _said(box: re.Match[str]) -> str:
+    """What is claimed: in the box's title after a colon, or what its text puts in quotation marks."""
+    _, colon, in_title = box["title"].partition(":")
+    quoted = _QUOTED.findall(" ".join((in_title if colon else box["body"]).split()))
+    if not quoted:
+        raise ValueError(f"the box {box['title']!r} must put its claim in quotation marks")
+    said = [q[0].upper() + q[1:] for q in quoted]
+    return " ".join(f"“{q}”" for q in said)
+
+
+def _form(title: str, name: str) -> tuple[str, str]:
+    said = re.fullmatch(r"Verdict: (true|false|true if (.+))", title.strip())
+    if not said:
+        raise ValueError(
+            f"the verdict on {name} must be titled 'Verdict: true', 'Verdict: true if ...' or 'Verdict: false', "
+            f"got {title!r}"
+        )
+    return ("true if", said[2]) if said[2] else (said[1], "")
+
+
+def page(labs: list[tuple[str, str, list[Claim]]]) -> str:
+    """The Markdown. labs: of each lab its file's name, its title and its claims."""
+    forms = [c.form for _, _, found in labs for c in found]
+    counts = ", ".join(
+        f"{forms.count(form)} {said}" for form, said in zip(FORMS, _COUNTED, strict=True) if form in forms
+    )
+    parts = [_OPENING.format(n=len(forms), counts=counts)]
+    for name, title, found in labs:
+        if found:
+            parts.append(f"## {{doc}}`{title} <../notebooks/{name}>`\n")
+            parts.extend(_entry(c) for c in found)
+    return "\n".join(parts)
+
+
+_COUNTED = ("simply true", "true under a condition", "false")
+
+
+def _entry(c: Claim) -> str:
+    verdict = f"**True if** {c.condition}." if c.condition else f"**{c.form.capitalize()}.**"
+    links = f"{{ref}}`the claim <claim-{c.key}>`, {{ref}}`the cell <verdict-{c.key}>`"
+    return f"{c.text}\n: {verdict} {c.finding} ({links})\n"
+
+
+def outputs(notebook: Path) -> str:
+    """What a notebook's cells print, those left out whose output differs from run to run; "" without a notebook."""
+    if not notebook.exists():
+        return ""
+    printed = []
+    for cell in json.loads(notebook.read_text())["cells"]:
+        if IGNORED not in cell["metadata"].get("tags", []):
+            for output in cell.get("outputs", []):
+                text = output.get("text") or output.get("data", {}).get("text/plain", "")
+                printed.append("".join(text))
+    return "\n".join(printed)
+
+
+def audited(root: Path = ROOT) -> list[tuple[str, str, list[Claim]]]:
+    """Every lab in the book's order: its file's name, its title, its claims."""
+    found = []
+    for path in sorted((root / "notebooks").glob("*.md"), key=_number):
+        source = path.read_text()
+        title = re.search(r"^# (.+)$", _CELL.sub("", source), re.M)
+        try:
+            found.append(
+                (
+                    path.stem,
+                    title[1] if title else path.stem,
+                    claims(source, outputs(path.with_suffix(".ipynb"))),
+                )
+            )
+        except ValueError as error:
+            raise ValueError(f"{path.name}: {error}") from None
+    return found
+
+
+def _number(path: Path) -> tuple[list[int], str]:
+    return [int(x) for x in re.findall(r"\d+", path.stem)], path.stem
+
+
+def write(root: Path = ROOT) -> None:
+    """Write book/claims.md."""
+    (root / "book" / "claims.md").write_text(page(audited(root)))
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,179 @@
+"""The doctor looks, measures, says what is missing and what that costs, and survives any patient."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import shlex
+import sys
+
+import psutil
+import pytest
+
+from labkit import doctor, launch, machine
+from labkit.comm import LaunchError, emulated
+from labkit.cost import Link, Sample, fit, ring_time
+from labkit.cost.measure import Measured, one_message
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """A stopwatch that finds a known link; returns the list of what it was asked."""
+    asked = []
+
+    def measure(quick):
+        asked.append(quick)
+        link = Link(1e-4, 1e9)
+        fits = [
+            fit([Sample(form, 2, n, form(2, n, link)) for n in (100, 1e4, 1e6)])
+            for form in (one_message, ring_time)
+        ]
+        return Measured(*fits, 2, "a machine of this test")
+
+    monkeypatch.setattr(doctor, "_measure", measure)
+    return asked
+
+
+@pytest.fixture(autouse=True)
+def quick_network(monkeypatch):
+    monkeypatch.setattr(emulated, "unavailable", lambda: None)
+
+
+def named(report, what):
+    return next(f for f in report.findings if f.what == what)
+
+
+def without(monkeypatch, package):
+    """From here on, importing ``package`` fails as if it were not installed."""
+    real = builtins.__import__
+
+    def fake(name, *args, **kwargs):
+        if name.split(".")[0] == package:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+        return real(name, *args, **kwargs)
+
+    for name in [m for m in sys.modules if m.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", fake)
+
+
+def test_every_probe_has_a_finding_and_the_planner_s_line_carries_the_measured_link(known):
+    report = doctor.examine()
+    assert {f.what for f in report.findings} == set(doctor._PROBES) and known == [False]
+    words = shlex.split(report.plan_command)
+    assert words[:4] == ["python", "-m", "labkit", "plan"]
+    assert (
+        words[words.index("--latency") + 1] == "100us" and words[words.index("--network") + 1] == "1e+03MB/s"
+    )
+    assert report.plan_command in str(report) and "a machine of this test" in str(report)
+
+
+def test_the_planner_takes_the_line_as_it_is_printed(known, capsys):
+    from labkit.__main__ import main
+
+    words = shlex.split(doctor.examine().plan_command)[3:]
+    job = "--parameters 25.6M --example-ms 4 --b 32 --K 8 --examples 115M --methods sync --json --no-flips"
+    assert main([*words, *job.split()]) == 0
+    cluster = json.loads(capsys.readouterr().out)["inputs"]["cluster"]
+    assert cluster["alpha_s"] == pytest.approx(1e-4) and cluster["beta_bytes_per_s"] == pytest.approx(1e9)
+
+
+def test_without_torch_it_says_what_cannot_be_run_and_measures_nothing(monkeypatch):
+    without(monkeypatch, "torch")
+    report = doctor.examine(quick=True)
+    torch = named(report, "torch")
+    assert torch.works is False and "pip install" in torch.advice and "simulat" in torch.advice
+    assert report.measured is None and "torch" in report.unmeasured and report.plan_command is None
+    assert "were not measured" in str(report)
+
+
+@pytest.mark.parametrize("what", list(doctor._PROBES))
+def test_a_probe_that_breaks_is_a_finding_and_the_others_go_on(what, known, monkeypatch):
+    def broken():
+        raise RuntimeError("bang\nand more")
+        yield
+
+    monkeypatch.setitem(doctor._PROBES, what, broken)
+    report = doctor.examine()
+    assert named(report, what).found == "could not be examined: bang and more"
+    assert {f.what for f in report.findings} == set(doctor._PROBES)
+
+
+@pytest.mark.parametrize(
+    "error", [LaunchError("no room"), ValueError("lost in the scatter"), OSError(12, "memory")]
+)
+def test_a_stopwatch_that_fails_is_said_and_not_raised(error, monkeypatch):
+    def fails(quick):
+        raise error
+
+    monkeypatch.setattr(doctor, "_measure", fails)
+    report = doctor.examine()
+    assert report.measured is None and str(error) in report.unmeasured
+    json.dumps(report.data())
+
+
+def test_what_a_lack_costs_is_said_beside_it(known, monkeypatch):
+    monkeypatch.setattr(emulated, "unavailable", lambda: "this kernel has no namespaces")
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.delenv("LABKIT_CHROMIUM", raising=False)
+    monkeypatch.setattr(machine, "cores", lambda: 1)
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 10**9)
+    report = doctor.examine()
+    for what in ("emulated cluster", "extras", "cores", "memory"):
+        assert named(report, what).works is False and named(report, what).advice
+    assert "this kernel has no namespaces" in named(report, "emulated cluster").advice
+    assert named(report, "browser").found == "none on the path"
+
+
+def test_a_quota_below_the_cores_is_what_counts(known, monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 64)
+    monkeypatch.setattr(machine, "quota", lambda: 1.5)
+    cores = named(doctor.examine(), "cores")
+    assert cores.works is False and "grants 1.5" in cores.found
+
+
+@pytest.mark.parametrize(
+    ("files", "cores", "memory"),
+    [
+        ({}, None, None),
+        ({"cpu.max": "max 100000\n", "memory.max": "max\n"}, None, None),
+        ({"cpu.max": "150000 100000\n", "memory.max": "1048576\n"}, 1.5, 1048576),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n",
+          "memory/memory.limit_in_bytes": "9223372036854771712\n"}, 4.0, None),
+    ],
+)  # fmt: skip
+def test_control_groups_of_both_versions_are_read(files, cores, memory, monkeypatch):
+    whole = machine.memory_bytes()
+    monkeypatch.setattr(machine, "_control_group", lambda name: files.get(name, ""))
+    assert machine.quota() == cores
+    monkeypatch.setattr(machine.os, "sysconf", lambda name: 4096 if "SIZE" in name else 10**6)
+    assert machine.memory_bytes() == (memory or 4_096_000_000)
+    assert whole is None or whole > 0
+
+
+def test_the_command_speaks_json_and_refuses_what_it_does_not_know(known, capsys):
+    assert doctor.main(["--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["measured"]["allreduce"]["beta_bytes_per_s"] == pytest.approx(1e9)
+    assert said["measured"]["allreduce"]["alpha_s"] == pytest.approx(1e-4)
+    assert {f["what"] for f in said["findings"]} == set(doctor._PROBES)
+    assert doctor.main(["--quick", "--no-measure"]) == 0 and known == [False]
+    assert "you asked for a look only" in capsys.readouterr().out
+    assert doctor.main(["--wat"]) == 2 and doctor.main(["--help"]) == 0
+
+
+@pytest.mark.processes
+def test_on_this_machine_it_measures_and_leaves_no_process_behind():
+    launch(lambda comm: comm.rank, 2, world="processes")  # the fork server, which stays, is there now
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    report = json.loads(json.dumps(doctor.examine(quick=True).data()))
+    if report["measured"] is None:  # so disturbed a machine that no link can be told; then it says so
+        assert "must determine" in report["unmeasured"]
+    else:
+        link = report["measured"]["allreduce"]
+        low, high = link["alpha_interval_s"]
+        assert 1e-7 < low <= link["alpha_s"] <= high and link["beta_bytes_per_s"] > 1e6
+        assert report["plan_command"].startswith("python -m labkit plan ")
+    assert {p.pid for p in psutil.Process().children(recursive=True)} <= before
