@@ -22,6 +22,20 @@ SIMULATED = "#CC79A7"  # reddish purple, hollow markers
 MEASURED = "#D55E00"  # vermillion, filled markers
 GUESS = "#009E73"  # bluish green, dashed line
 
+#: Colours of data: the same on light and on dark ground.
+DATA_COLOURS = ("COMPUTE", "WAIT", "COMMUNICATE", "SIMULATED", "MEASURED", "GUESS")
+#: One for each of up to eight workers, where a number beside it says the same.
+WORKERS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+#: What an interactive figure is drawn in, by the name of its CSS variable (--lk-ink ...), on either ground.
+LIGHT = {
+    "ink": INK, "paper": PAPER, "muted": "#595F66", "line": "#D3D7DB", "raised": "#F4F6F8",
+    "track": "#C6CCD2", "handle": "#2E4A62", "focus": "#005FCC", "predicted": INK,
+}  # fmt: skip
+DARK = {
+    "ink": "#E8EBEE", "paper": "#14181E", "muted": "#AAB3BC", "line": "#3A424C", "raised": "#222932",
+    "track": "#4A5561", "handle": "#C3D3E2", "focus": "#8AC0FF", "predicted": "#E8EBEE",
+}  # fmt: skip
+
 WIDTH_IN = 6.4
 
 RC: dict[str, Any] = {

@@ -1,0 +1,185 @@
+"""Interactive figures from Python: what a bundle holds, with and without a kernel or anywidget, and what is refused."""
+
+from __future__ import annotations
+
+import configparser
+import html
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import matplotlib.pyplot
+import numpy as np
+import pytest
+
+matplotlib.use("Agg")
+
+from labkit import Link, cost
+from labkit.show import figure, figures, palette
+from labkit.show.figures.ring import holds
+from labkit.show.figures.shown import Figure
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+every_figure = pytest.mark.parametrize("name", figures.names())
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[Figure.__module__], "_kernel", lambda: True)
+
+
+def plain(bundle: object) -> dict[str, str]:
+    return bundle[0] if isinstance(bundle, tuple) else bundle  # type: ignore[return-value]
+
+
+@every_figure
+def test_a_page_gets_the_state_and_a_still_picture_with_words(
+    name: str, capsys: pytest.CaptureFixture
+) -> None:
+    made = figure(name)
+    bundle = plain(made._repr_mimebundle_())
+    assert set(bundle) == {"text/plain", "text/html"} and not made.live and capsys.readouterr().out == ""
+    box, picture = bundle["text/html"].split("<img ")
+    assert f'data-figure="{name}"' in box
+    state = json.loads(html.unescape(re.search(r'data-state="([^"]*)"', box)[1]))  # type: ignore[index]
+    assert state == json.loads(json.dumps(made.values))
+    alt = html.unescape(re.search(r'alt="([^"]*)"', picture)[1])  # type: ignore[index]
+    assert alt == made.parameters.alt() and len(alt) > 60 and alt in bundle["text/plain"]
+    assert made.png.startswith(b"\x89PNG") and len(made.png) < 50_000 and len(box) < 60_000
+    assert not matplotlib.pyplot.get_fignums()  # none is left open
+
+
+@every_figure
+def test_a_notebook_gets_a_widget_that_holds_the_same_state_and_code(name: str, kernel: None) -> None:
+    pytest.importorskip("anywidget")
+    made = figure(name)
+    assert made.live and VIEW in plain(made._repr_mimebundle_())
+    assert {key: made.widget.get_state()[key] for key in made.values} == made.values
+    assert made.widget.get_state()["_esm"] == figures.module(name)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert (
+        figure("ring", K=np.int64(5), alpha=np.float64(1e-3)).values == figure("ring", K=5, alpha=1e-3).values
+    )
+
+
+def test_values_follow_the_reader_and_figures_do_not_share_them(kernel: None) -> None:
+    pytest.importorskip("anywidget")
+    one, other = figure("ring", K=4), figure("ring", K=5)
+    one.widget.set_state({"K": 7})  # what a message from the browser does
+    assert one.values["K"] == 7 and other.values["K"] == 5 and one.parameters.K == 4
+    one.widget.round = 3  # and Python may move it too
+    assert one.values["round"] == 3
+
+
+def test_without_anywidget_one_sentence_and_the_still_picture(
+    kernel: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    made = figure("ring")
+    assert not made.live and capsys.readouterr().out.strip().count("\n") == 0
+    assert set(plain(made._repr_mimebundle_())) == {"text/plain", "text/html"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("rings", {}, "ring, "), ("ring", {"K": 1}, "K"), ("ring", {"K": 4.0}, "K"), ("ring", {"K": True}, "K"),
+        ("ring", {"K": 3, "round": 5}, "round"), ("ring", {"n": -1}, "n"), ("ring", {"alpha": float("nan")}, "alpha"),
+        ("ring", {"beta": 0}, "beta"), ("ring", {"workers": 3}, "workers"), ("step_time", {"P": "2e8"}, "P"),
+        ("step_time", {"algorithm": "hypercube"}, "halving"), ("step_time", {"backward": 1.5}, "backward"),
+        ("step_time", {"buckets": 0}, "buckets"), ("step_time", {"t_comp": float("inf")}, "t_comp"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_in_one_sentence(name: str, given: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as refusal:
+        figure(name, **given)
+    assert "got" in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("K", [2, 3, 5, 8])
+def test_in_the_ring_everyone_starts_alone_adds_and_ends_with_all(K: int) -> None:
+    start, middle, end = holds(K, 0), holds(K, K - 1), holds(K, 2 * (K - 1))
+    assert (start == np.eye(K, dtype=bool)[:, None, :]).all() and end.all()
+    finished = middle.all(axis=2)
+    assert (
+        finished == (np.arange(K) == (np.arange(K)[:, None] + 1) % K)
+    ).all()  # worker k has chunk k + 1, no other
+
+
+@pytest.mark.parametrize("n", [1, 7, 1000])
+def test_the_rings_words_tell_labkits_bytes(n: int) -> None:
+    busiest = cost.ring_bytes(5, n, 4).max()
+    assert f"sends {busiest / 1e6:.4g} MB" in figure("ring", K=5, n=n).parameters.alt()
+
+
+def test_communication_takes_over_where_a_search_finds_it() -> None:
+    rng = np.random.default_rng(11)
+    for name, form in figures_forms().items():
+        for _ in range(20):
+            P, alpha = float(10 ** rng.uniform(4, 9)), float(rng.choice([0, 1e-5, 1e-3]))
+            made = figures.parameters_of("step_time", P=P, alpha=alpha, t_comp=0.1, algorithm=name)
+            took = form(np.arange(1, 3000), 4 * P, Link(alpha, 1e10))
+            longer = np.flatnonzero(took > 0.1 * (1 + 1e-12))
+            first = int(longer[0]) + 1 if len(longer) else None
+            found = made.takeover()
+            assert found == first if first else found is None or found >= 3000
+    reference = figures.parameters_of("step_time")
+    assert reference.takeover() == cost.ring_crossover(2e8, 4, 0.08, Link(0, 1e10)) == 3
+
+
+def figures_forms() -> dict:
+    from labkit.show.figures.step_time import FORMS
+
+    return FORMS
+
+
+def test_the_style_is_the_palette() -> None:
+    css = figures.module("ring").split("\n", 1)[0]
+    for name in palette.DATA_COLOURS:
+        assert f"--lk-{name.lower()}: {getattr(palette, name)};" in css
+    for colours in (palette.LIGHT, palette.DARK):
+        assert set(colours) == set(palette.LIGHT)
+        assert all(f"--lk-{name}: {colour};" in css for name, colour in colours.items())
+    assert {"--lk-" + v for v in re.findall(r"var\(--lk-([\w-]+)\)", css)} <= set(
+        re.findall(r"(--lk-[\w-]+):", css)
+    )
+
+
+def test_nbval_compares_all_of_a_figure_but_its_picture() -> None:
+    rules = configparser.ConfigParser()
+    rules.read(Path(__file__).parents[1] / "nbval.cfg")
+    pictures = rules["still pictures inside interactive figures"]
+
+    def compared(text: str) -> str:
+        return re.sub(pictures["regex"], pictures["replace"], text)
+
+    one, elsewhere, other = figure("ring", K=4), figure("ring", K=4), figure("ring", K=4, n=7)
+    elsewhere.png = other.png = one.png[:-9] + b"otherwise"  # cached properties: another machine's picture
+    assert one.html != elsewhere.html and compared(one.html) == compared(elsewhere.html) != compared(
+        other.html
+    )
+    assert len(compared(one.html)) < 2000
+
+
+@every_figure
+def test_the_script_is_the_module_and_names_no_other_host(name: str) -> None:
+    script = figures.script(name)
+    assert not re.search(r"^(export|import) ", script, flags=re.M) and "</script" not in script
+    assert set(re.findall(r"https?://[^\s\"']+", script)) <= {"http://www.w3.org/2000/svg"}
+    assert len(script) < 60_000
+
+
+def test_importing_figures_brings_nothing_heavy_and_the_wheel_its_scripts() -> None:
+    code = (
+        "import sys, labkit.show.figures as f; f.script('ring'); "
+        "print([m for m in ('anywidget', 'matplotlib', 'torch', 'IPython') if m in sys.modules])"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+    assert '"labkit.show.figures" = ["*.js", "*.css"]' in (root / "pyproject.toml").read_text()
