@@ -9,6 +9,7 @@ import time
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -72,6 +73,7 @@ def test_environment_yml_has_a_python_that_pyproject_allows() -> None:
     assert Requirement("python" + project["requires-python"]).specifier.contains(python.split("=")[1])
 
 
+@pytest.mark.alone
 def test_import_labkit_is_quick() -> None:
     """The best of five fresh interpreters; a busy machine, which only adds, gets fifteen more."""
     best = float("inf")

@@ -7,6 +7,9 @@ renders.
     python book/tools/notebooks.py run [--all] [PATH ...]   re-execute what is stale (all: everything)
     python book/tools/notebooks.py check [PATH ...]         say what is out of step; exit 1 if anything is
 
+Every notebook gets one cell more than its text: the first, which installs labkit where it is missing
+(`first_cell`). A new address for it needs no new execution.
+
 File times play no part. The notebook's metadata keep three hashes: `source_sha256` of the text,
 `code_sha256` of the labkit tree it ran with, `outputs_sha256` of what came out (so that a number altered by
 hand shows even in a timing cell, whose output nbval ignores). `run` goes by the first two; `check` by the
@@ -31,6 +34,11 @@ from typing import Any
 import jupytext
 import nbformat
 from jupytext.combine import map_outputs_to_inputs
+
+sys.path.insert(0, str(Path(__file__).parent))  # also where this file is loaded by its path
+
+import first_cell
+import repository
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("notebooks", "notebooks/exercises")
@@ -78,9 +86,10 @@ def sources(root: Path = ROOT) -> list[Path]:
     return sorted(p for p in found if p.stem != "README")
 
 
-def read_source(md: Path) -> Any:
-    """The unexecuted notebook that the text `md` describes."""
+def read_source(md: Path, address: str = "") -> Any:
+    """The unexecuted notebook that the text `md` describes, with a first cell that installs from `address`."""
     nb = jupytext.read(md, fmt="md:myst")
+    first_cell.put_inplace(nb, address)
     nb.metadata.pop("jupytext", None)
     nb.metadata["kernelspec"] = dict(KERNELSPEC)
     nb.metadata["language_info"] = dict(LANGUAGE)
@@ -88,9 +97,9 @@ def read_source(md: Path) -> Any:
     return nb
 
 
-def convert(md: Path) -> Any:
+def convert(md: Path, address: str = "") -> Any:
     """The unexecuted notebook of `md`; cells that the present .ipynb already has keep their ids."""
-    nb = read_source(md)
+    nb = read_source(md, address)
     ipynb = md.with_suffix(".ipynb")
     if ipynb.exists():
         try:
@@ -196,12 +205,26 @@ def write_atomically(nb: Any, path: Path) -> None:
         raise
 
 
+def stored_address(ipynb: Path) -> str | None:
+    """The address in the first cell of `ipynb`; None if there is no such notebook or no such cell."""
+    try:
+        return first_cell.address_in(nbformat.read(ipynb, as_version=4))
+    except Exception:
+        return None
+
+
+def address_for(md: Path, root: Path) -> str:
+    """Where the notebook of `md` installs labkit from: what is known here, else what it knew before."""
+    return repository.address(root) or stored_address(md.with_suffix(".ipynb")) or ""
+
+
 def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
     """Convert `md`, execute it, and store the result beside it."""
     source_sha256, code_sha256 = digest(md.read_bytes()), code_digest(root)
-    source = read_source(md)
+    address = address_for(md, root)
+    source = read_source(md, address)
     refuse_semicolons(source)
-    nb = convert(md)
+    nb = convert(md, address)
     execute(nb, md.parent, timeout)
     tidy(nb, source)
     refuse_noise(nb, root)
@@ -231,7 +254,33 @@ def stale(md: Path, root: Path = ROOT) -> str:
         return "its text has changed"
     if hashes.get("code_sha256") != code_digest(root):
         return "labkit has changed"
+    if stored_address(md.with_suffix(".ipynb")) is None:
+        return "its first cell has changed"
     return ""
+
+
+def readdress(md: Path, root: Path = ROOT) -> bool:
+    """Give the notebook of `md`, which is in step, today's address; whether that was news. Nothing is executed."""
+    ipynb, address = md.with_suffix(".ipynb"), address_for(md, root)
+    if stored_address(ipynb) == address:
+        return False
+    nb = nbformat.read(ipynb, as_version=4)
+    first_cell.readdress_inplace(nb, address)
+    write_atomically(nb, ipynb)
+    return True
+
+
+def record_time(name: str, seconds: float, root: Path = ROOT) -> None:
+    """Note in book/run_times.json how long a notebook took, where and when; the map of the labs says it."""
+    path = root / "book" / "run_times.json"
+    if not path.parent.is_dir():
+        return
+    from labkit import machine
+
+    times = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    times[name] = {"seconds": round(seconds, 1), "where": machine.describe()}
+    text = json.dumps(dict(sorted(times.items())), indent=1, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")
 
 
 def code_cells(nb: Any) -> list[Any]:
@@ -256,7 +305,12 @@ def problems(md: Path) -> list[str]:
     found = []
     if hashes.get("source_sha256") != digest(md.read_bytes()):
         found.append(f"{md.name} has changed since {ipynb.name} was executed: run `make notebooks`.")
-    text = [(c.cell_type, c.source, dict(c.metadata)) for c in read_source(md).cells]
+    address, setting = first_cell.address_in(nb) or "", repository.setting(ROOT)
+    if setting and address != setting:
+        found.append(
+            f"{ipynb.name} installs labkit from {address!r}, not from {setting!r}: run `make notebooks`."
+        )
+    text = [(c.cell_type, c.source, dict(c.metadata)) for c in read_source(md, address).cells]
     if text != [(c.cell_type, c.source, dict(c.metadata)) for c in nb.cells]:
         found.append(f"{ipynb.name} has cells, sources or tags other than those of {md.name}.")
     cells = code_cells(nb)
@@ -290,7 +344,7 @@ def run(paths: list[Path], everything: bool, root: Path = ROOT) -> int:
     for md in paths:
         why = "asked for" if everything else stale(md, root)
         if not why:
-            print(f"{md.stem}: in step")
+            print(f"{md.stem}: in step" + (", with a new address" if readdress(md, root) else ""))
             continue
         print(f"{md.stem}: executing ({why}) ...", flush=True)
         began = time.perf_counter()
@@ -300,7 +354,9 @@ def run(paths: list[Path], everything: bool, root: Path = ROOT) -> int:
             failed += 1
             print(f"{md.stem}: NOT stored, the previous notebook stands.\n{error}", file=sys.stderr)
         else:
-            print(f"{md.stem}: stored after {time.perf_counter() - began:.1f} s")
+            seconds = time.perf_counter() - began
+            record_time(md.stem, seconds, root)
+            print(f"{md.stem}: stored after {seconds:.1f} s")
     return 1 if failed else 0
 
 

@@ -57,7 +57,11 @@ def split(x: Any, lengths: list[int]) -> Sequence[Any]:
 
 
 def chunks(x: Any, K: int) -> list[Any]:
-    """``K`` views that cut the vector ``x`` (n,) into parts of n // K or n // K + 1 elements; some empty if n < K."""
+    """``K`` views that cut the vector ``x`` (n,) into parts of n // K or n // K + 1 elements; some empty if n < K.
+
+    >>> [part.tolist() for part in chunks(np.arange(7), 3)]
+    [[0, 1], [2, 3], [4, 5, 6]]
+    """
     return [x[i:j] for i, j in pairwise(chunk_bounds(len(x), K))]
 
 

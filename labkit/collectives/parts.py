@@ -26,6 +26,10 @@ def reduce_scatter(comm: Comm, x: Any) -> tuple[Any, tuple[int, int]]:
     """This rank's chunk of the sum of all workers' ``x`` (numpy or torch, n elements of any shape), and where it lies.
 
     Returns ``(part, (low, high))``: ``part`` is a new vector, elements ``low`` to ``high`` of the flattened sum.
+
+    >>> from labkit import launch
+    >>> launch(lambda comm: reduce_scatter(comm, np.arange(5.0)), 2).results[1]
+    (array([4., 6., 8.]), (2, 5))
     """
     total = copy(x)
     low, high = reduce_scatter_inplace(comm, total)
@@ -47,6 +51,10 @@ def all_gather(comm: Comm, part: Any, n: int) -> Any:
     """All ranks' chunks in one new vector (n,), as ``reduce_scatter`` cuts them.
 
     part: this rank's chunk (any shape). n: elements of all chunks together. ValueError if ``part`` has another length.
+
+    >>> from labkit import launch
+    >>> launch(lambda comm: all_gather(comm, np.full(2, comm.rank), n=6), 3).results[0]
+    array([0, 0, 1, 1, 2, 2])
     """
     low, high = own_chunk(comm, n)
     if describe(part, "part").n != high - low:
@@ -68,7 +76,12 @@ def all_gather_inplace(comm: Comm, x: Any) -> None:
 
 
 def broadcast(comm: Comm, x: Any, root: int = 0) -> Any:
-    """Rank ``root``'s ``x`` (numpy or torch, any shape, the same on every rank), as a new array on every rank."""
+    """Rank ``root``'s ``x`` (numpy or torch, any shape, the same on every rank), as a new array on every rank.
+
+    >>> from labkit import launch
+    >>> launch(lambda comm: int(broadcast(comm, np.array([comm.rank]), root=2)[0]), 4).results
+    [2, 2, 2, 2]
+    """
     total = copy(x)
     broadcast_inplace(comm, total, root)
     return total

@@ -19,6 +19,10 @@ def ring_allreduce(comm: Comm, x: Any) -> Any:
     """The sum of all workers' ``x`` (numpy or torch, any shape, the same on every rank), as a new array.
 
     Each chunk is added up once and then copied, so every rank gets the same bits.
+
+    >>> from labkit import launch
+    >>> launch(lambda comm: ring_allreduce(comm, np.arange(4.0) * comm.rank), 3).results[0]
+    array([0., 3., 6., 9.])
     """
     total = copy(x)
     ring_allreduce_inplace(comm, total)

@@ -21,6 +21,11 @@ def server_allreduce(comm: Comm, x: Any, servers: int = 1) -> Any:
 
     servers: how many, 1 to K. Each adds in order of rank, from itself on and round, and sends copies of the sum out, so
     every rank gets the same bits. Raises ValueError for another number of servers.
+
+    >>> from labkit import launch
+    >>> run = launch(lambda comm: server_allreduce(comm, np.ones(100), servers=2), 4)
+    >>> run.bytes_sent.tolist()
+    [1600, 1600, 800, 800]
     """
     total = copy(x)
     server_allreduce_inplace(comm, total, servers)

@@ -106,6 +106,13 @@ class Comm(ABC):
     bytes_sent, messages_sent: payload that this worker has sent so far.
     step: the number of the current step (see ``steps``).
     measured: whether ``now()`` is a real clock; False in a simulation.
+
+    >>> def from_the_left(comm):
+    ...     inbox = np.empty(1)
+    ...     right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
+    ...     return float(comm.sendrecv(np.array([10.0 * comm.rank]), right, inbox, left)[0])
+    >>> launch(from_the_left, 3).results
+    [20.0, 0.0, 10.0]
     """
 
     measured = True
@@ -148,6 +155,14 @@ class Comm(ABC):
         Everybody who may come sends as many elements of the same dtype, and none of them has an ``irecv`` of this
         rank's open. In the simulation the message posted first comes first (together: the smaller rank).
         Raises ValueError if there is no other rank, or where the backend cannot do it (CUDA tensors over nccl).
+
+        >>> def count(comm):
+        ...     if comm.rank:
+        ...         comm.send(np.array([1.0]), 0)
+        ...         return None
+        ...     return sorted(comm.recv_any(np.empty(1)) for _ in range(comm.K - 1))
+        >>> launch(count, 4).results[0]
+        [1, 2, 3]
         """
         if self.K == 1:
             raise ValueError("recv_any needs another rank to receive from, but K = 1")
@@ -211,6 +226,9 @@ class Comm(ABC):
         seconds: how long the function counts for. Without it the world's law of compute times draws; without a law
             the simulation counts 0 s and real processes whatever the function takes.
         Raises ValueError for a negative or non-finite time, or if there is nothing to tell how long.
+
+        >>> launch(lambda comm: comm.compute(lambda: comm.rank + 1, seconds=0.5), 2).results
+        [1, 2]
         """
         fn = work if callable(work) else None
         if fn is None and work is not None:

@@ -15,6 +15,12 @@ class RankError(LaunchError):
 
     ranks: those to blame, ascending.
     trace: where they were, as text to print (may be empty).
+
+    >>> try:
+    ...     launch(lambda comm: 1 / (comm.rank - 2), 4)
+    ... except RankError as error:
+    ...     print(error.ranks)
+    (2,)
     """
 
     def __init__(self, message: str, ranks: tuple[int, ...] = (), trace: str = "") -> None:
@@ -29,7 +35,17 @@ class RankDied(RankError):
 
 
 class Deadlock(RankError):
-    """Ranks wait for something that can no longer happen."""
+    """Ranks wait for something that can no longer happen.
+
+    >>> def everybody_sends_first(comm):
+    ...     comm.send(np.ones(1), 1 - comm.rank)
+    ...     comm.recv(np.empty(1), 1 - comm.rank)
+    >>> try:
+    ...     launch(everybody_sends_first, 2)
+    ... except Deadlock as error:
+    ...     print(error.ranks)
+    (0, 1)
+    """
 
 
 class RankTimeout(RankError, TimeoutError):

@@ -177,11 +177,13 @@ def _message_spans(records: list[dict]) -> list[tuple[int, int, int, float, floa
 
 def _torch() -> Any:
     try:
+        import cloudpickle  # noqa: F401
         import torch
         import torch.distributed as dist
-    except ImportError:
+    except ImportError as error:
         raise LaunchError(
-            "world='processes' needs torch, which is not installed (pip install torch); world='simulated' does not"
+            f"world='processes' needs {error.name}, which is not installed (pip install 'labkit[torch]', or just "
+            f"{error.name}); world='simulated' does not"
         ) from None
     if not dist.is_available() or not dist.is_gloo_available():
         raise LaunchError(

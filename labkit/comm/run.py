@@ -20,6 +20,10 @@ class Run:
     elapsed_s: seconds from the common start to the last rank's end; virtual in a simulation.
     world: ``"simulated"``, ``"processes"`` or ``"emulated"``.
     where: the model the times come from, or the machine, backend and date they were measured on.
+
+    >>> run = launch(lambda comm: comm.compute(seconds=1.0 + comm.rank), 3)
+    >>> run.elapsed_s, run.bytes_sent.tolist(), run.world
+    (3.0, [0, 0, 0], 'simulated')
     """
 
     results: list[Any]

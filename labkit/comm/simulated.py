@@ -37,6 +37,13 @@ class Simulated:
     seed: of the law's draws; rank k draws from ``np.random.default_rng([seed, k])``.
     hosts: the host of each rank, for a cluster of two levels; None: one rank a host.
     inside: the ``Link`` between ranks of one host; None: the same as between hosts.
+
+    >>> from labkit.cost import Link
+    >>> def hand_over(comm, x):
+    ...     comm.send(x, 1) if comm.rank == 0 else comm.recv(np.empty_like(x), 0)
+    >>> run = launch(hand_over, 2, np.zeros(1000), world=Simulated(Link(alpha=0.001, beta=1e6)))
+    >>> round(run.elapsed_s, 6)
+    0.009
     """
 
     link: Link | Callable[[int, int], Link] = ETHERNET

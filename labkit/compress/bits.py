@@ -33,7 +33,12 @@ def pack_one_by_one(codes: Any, b: int) -> Bytes:
 
 
 def pack(codes: Any, b: int) -> Bytes:
-    """The codes (d,), whole numbers from 0 to 2^b - 1, in ceil(b d / 8) bytes. b: 1 to 8. ValueError for other codes."""
+    """The codes (d,), whole numbers from 0 to 2^b - 1, in ceil(b d / 8) bytes. b: 1 to 8. ValueError for other codes.
+
+    >>> packed = pack(np.array([0, 1, 2, 3, 3]), b=2)
+    >>> len(packed), unpack(packed, b=2, d=5)
+    (2, array([0, 1, 2, 3, 3], dtype=uint8))
+    """
     b = whole(b, "b", 1, 8)
     codes = np.asarray(codes)
     if codes.ndim != 1 or codes.dtype.kind not in "biu":

@@ -46,6 +46,9 @@ def sent_bytes(how: Scheme | Compressor, K: int, d: int, itemsize: int, t: int =
     """Bytes each rank sends at step t, (K,), for d elements of ``itemsize`` bytes; exact for every K and d.
 
     A sum of n numbers costs ``ring_bytes``, a message of n bytes that is gathered (K - 1) n.
+
+    >>> sent_bytes(TopK(0.01), K=4, d=1000, itemsize=4)
+    array([180, 180, 180, 180])
     """
     total = np.zeros(K, dtype=np.int64)
     for summed, n, size in as_scheme(how).crossings(d, itemsize, t):

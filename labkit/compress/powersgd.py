@@ -116,7 +116,12 @@ class PowerSGD(Scheme):
 
 
 def orthogonal(A: Array) -> Array:
-    """Orthonormal columns that span those of A (n, r), r <= n, by Householder's QR: defined for a zero matrix as well."""
+    """Orthonormal columns that span those of A (n, r), r <= n, by Householder's QR: defined for a zero matrix as well.
+
+    >>> Q = orthogonal(np.array([[3.0, 1.0], [4.0, 2.0]]))
+    >>> np.allclose(Q.T @ Q, np.eye(2))
+    True
+    """
     small = A.dtype == np.float16  # LAPACK has no half precision
     Q = np.linalg.qr(A.astype(np.float32) if small else A)[0]
     return Q.astype(A.dtype) if small else Q

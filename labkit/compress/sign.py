@@ -18,7 +18,13 @@ from labkit.compress.bits import pack, packed_bytes, unpack
 
 @dataclass(frozen=True)
 class Sign(Compressor):
-    """d bits, and one scale unless ``scaled`` is False. Zero counts as positive, for a bit has no third value."""
+    """d bits, and one scale unless ``scaled`` is False. Zero counts as positive, for a bit has no third value.
+
+    >>> x = np.array([1.0, -2.0, 3.0, -2.0])
+    >>> message = Sign().encode(x, np.random.default_rng(0))
+    >>> Sign().decode(message, 4, x.dtype)
+    array([ 2., -2.,  2., -2.])
+    """
 
     scaled: bool = True
 

@@ -16,7 +16,14 @@ from labkit.compress.base import Array, Compressor, Crossing, count_or_share, ke
 
 @dataclass(frozen=True)
 class TopK(Compressor):
-    """Keep ``k`` coordinates: a whole number of them, or a share as a float (0.01 is one per cent, rounded up)."""
+    """Keep ``k`` coordinates: a whole number of them, or a share as a float (0.01 is one per cent, rounded up).
+
+    >>> x = np.array([0.1, -5.0, 0.2, 3.0])
+    >>> rng = np.random.default_rng(0)
+    >>> compressor = TopK(2)
+    >>> compressor.decode(compressor.encode(x, rng), 4, x.dtype)
+    array([ 0., -5.,  0.,  3.])
+    """
 
     k: float
 

@@ -32,6 +32,9 @@ class Hyperbola:
 
     S_min: steps with batches without limit, > 0. B_crit: the batch that needs twice as many, in examples, >= 0.
     Raises ValueError for anything else.
+
+    >>> Hyperbola(S_min=100.0, B_crit=32.0).steps(32)
+    200.0
     """
 
     S_min: float

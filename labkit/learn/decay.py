@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from labkit.extras import scipy
+
 
 @dataclass(frozen=True)
 class Decay:
@@ -20,6 +22,9 @@ class Decay:
 
     c > 0. t0 > 0: how long the beginning lasts. power >= 0; 0 is a constant rate. Raises ValueError for
     anything else.
+
+    >>> [Decay(c=2.0)(t) for t in (0, 1, 3)]
+    [2.0, 1.0, 0.5]
     """
 
     c: float
@@ -49,8 +54,7 @@ class Decay:
     def _sum(self, exponent: int) -> float:
         if self.power * exponent <= 1:
             return math.inf
-        from scipy.special import zeta
-
+        zeta = scipy("special").zeta
         return float(self.c**exponent * zeta(self.power * exponent, self.t0))
 
     @property

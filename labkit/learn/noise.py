@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from labkit.extras import scipy
 from labkit.learn.problems import Array, Problem
 
 
@@ -66,6 +67,9 @@ def batch_variance(sigma2: ArrayLike, b: ArrayLike, N: int | None = None) -> Any
     sigma2: of one example, >= 0. b: examples in the batch, whole numbers >= 1; they broadcast. N: how many
     examples there are, if the b are drawn from them *without* replacement; then b <= N. Cochran 1977, theorem
     2.2. Returns a float for numbers, an array for arrays. ValueError for anything else.
+
+    >>> batch_variance(sigma2=8.0, b=4), batch_variance(sigma2=8.0, b=4, N=4)
+    (2.0, 0.0)
     """
     s, size = np.asarray(sigma2), np.asarray(b)
     if s.dtype.kind not in "iuf" or not (np.isfinite(s).all() and (s >= 0).all()):
@@ -130,8 +134,7 @@ def evidence(gradients: ArrayLike, batches: Iterable[ArrayLike], replacement: bo
     by the z-score of R squared distances. Both rest on the central limit theorem: take R in the thousands for
     p-values near 1e-6. ValueError for batches of different sizes or fewer than two. Needs scipy.
     """
-    from scipy.special import chdtrc
-
+    chdtrc = scipy("special").chdtrc
     g = _table(gradients)
     chosen = [np.asarray(idx) for idx in batches]
     if len(chosen) < 2 or len({idx.shape for idx in chosen}) > 1 or chosen[0].ndim != 1:

@@ -118,6 +118,10 @@ class LeastSquares(Examples):
     """``F(w) = (1/N) sum_i (x_i . w - y_i)^2``: mean squared error, without the half.
 
     X: (N, d). y: (N,). Gradient of one example: ``2 (x_i . w - y_i) x_i``. No intercept.
+
+    >>> problem = LeastSquares([[1.0, 0.0], [0.0, 2.0]], [1.0, 2.0])
+    >>> float(problem.loss(np.zeros(2))), problem.grad(np.zeros(2)), problem.optimum().round(6)
+    (2.5, array([-1., -4.]), array([1., 1.]))
     """
 
     def _loss_sum(self, w: Array, X: Array, y: Array) -> Any:

@@ -22,6 +22,9 @@ def linear_rate(eta: float, K: float) -> float:
     """``eta K``: the rate for a batch K times as large, so that an epoch's steps add up to the same way.
 
     eta: the rate that suits the small batch, >= 0. K > 0. Raises ValueError for anything else.
+
+    >>> round(linear_rate(0.1, K=8), 6)
+    0.8
     """
     return _finite("eta", eta) * _factor(K)
 
@@ -40,6 +43,10 @@ class WarmUp:
 
     eta: the rate afterwards, a number or a function of t (it sees the true t). steps >= 0; with 0 there is no
     warm-up. start >= 0: Goyal et al. start at the small batch's rate and take 5 epochs. Raises ValueError.
+
+    >>> rate = WarmUp(eta=0.8, steps=4)
+    >>> [round(rate(t), 6) for t in (0, 2, 4, 100)]
+    [0.0, 0.4, 0.8, 0.8]
     """
 
     eta: Rate

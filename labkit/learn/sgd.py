@@ -48,6 +48,9 @@ def minibatches(
     the last one is short, or left out with ``drop_last``. With replacement all are b independent draws,
     full, and an epoch is ceil(N / b) of them. epochs: how many; None never ends. Raises ValueError, at
     the call, unless 1 <= b (<= N without replacement), N >= 1 and epochs >= 0.
+
+    >>> [len(batch) for batch in minibatches(10, 4, np.random.default_rng(0))]
+    [4, 4, 2]
     """
     for name, value, least in (("N", N, 1), ("b", b, 1), ("epochs", 0 if epochs is None else epochs, 0)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
@@ -79,6 +82,10 @@ def sgd(
     and >= 0. batches: one list of example numbers a step; None in it means all examples. T: stop after T
     steps, for batches that never end. Raises Diverged at the first w that is not finite, ValueError for
     bad input.
+
+    >>> problem = LeastSquares([[1.0], [2.0]], [1.0, 2.0])
+    >>> sgd(problem, [0.0], eta=0.1, batches=[[0], [1]]).ravel()
+    array([0.  , 0.2 , 0.84])
     """
     w = start(problem, w0)
     iterates = [w]

@@ -53,6 +53,10 @@ def replay(
     finite and >= 0. batches: the examples of a rank's step. scale: a factor for each gradient, by its staleness.
     versions: return only these, (len(versions), d), in rising order; memory is then that of the versions still to be
     read. Raises Diverged at the first update that leaves w not finite, ValueError for bad input.
+
+    >>> problem = LeastSquares([[1.0]], [1.0])
+    >>> replay(problem, [0.0], 0.25, constant_delay(U=3, tau=1), lambda rank, step: [0]).ravel()
+    array([0.  , 0.5 , 1.  , 1.25])
     """
     wanted = _wanted(versions, updates.U)
     w = start(problem, w0)
@@ -81,6 +85,9 @@ def constant_delay(U: int, tau: int) -> Updates:
 
     It is what tau + 1 equally fast workers do that take turns, one update a second. ValueError for a tau that no
     run of U updates can have: the delay must be shorter than the run.
+
+    >>> constant_delay(U=5, tau=2).tau
+    array([0, 1, 2, 2, 2])
     """
     for name, value, least in (("U", U, 1), ("tau", tau, 0)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:

@@ -56,6 +56,14 @@ def sync_sgd(
 
     Only the local gradient is timed as computation. Raises ValueError for bad input or a step without
     examples, Diverged (on every rank at the same step) when w stops being finite.
+
+    >>> from labkit import launch
+    >>> from labkit.collectives import ring_allreduce
+    >>> problem = LeastSquares([[1.0], [2.0], [3.0]], [1.0, 2.0, 3.0])
+    >>> shards = [[[0, 1], [2]]] * 2  # two steps; worker 0 has two examples, worker 1 one
+    >>> run = launch(sync_sgd, 2, problem, [0.0], 0.05, shards, ring_allreduce)
+    >>> np.allclose(run.results[0], sgd(problem, [0.0], 0.05, [[0, 1, 2]] * 2))
+    True
     """
     if weights not in WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}, got {weights!r}")
@@ -154,7 +162,11 @@ def split_sizes(n: int, K: int) -> NDArray[np.int64]:
 
 
 def split(idx: ArrayLike, K: int) -> list[Array]:
-    """Cut example numbers into K contiguous, near-equal shards: ``idx[k n // K : (k + 1) n // K]``."""
+    """Cut example numbers into K contiguous, near-equal shards: ``idx[k n // K : (k + 1) n // K]``.
+
+    >>> [part.tolist() for part in split(np.arange(7), 3)]
+    [[0, 1], [2, 3], [4, 5, 6]]
+    """
     rows = np.asarray(idx)
     if rows.ndim != 1:
         raise ValueError(f"idx must be a list of example numbers, got shape {rows.shape}")
@@ -162,7 +174,11 @@ def split(idx: ArrayLike, K: int) -> list[Array]:
 
 
 def shard_weights(sizes: ArrayLike) -> NDArray[np.float64]:
-    """The weights b_k / M, (K,), that make means over shards of these sizes the mean over all."""
+    """The weights b_k / M, (K,), that make means over shards of these sizes the mean over all.
+
+    >>> shard_weights([3, 1])
+    array([0.75, 0.25])
+    """
     b = np.asarray(sizes)
     if b.ndim != 1 or b.dtype.kind not in "iu" or (b < 0).any() or b.sum() == 0:
         raise ValueError(f"sizes must be whole numbers >= 0, not all 0, got {sizes!r}")

@@ -48,6 +48,10 @@ def shakespeare(validation: float = 0.1) -> Text:
     """Three plays, about 440,000 characters; the last share of them, ``validation``, is kept back.
 
     Raises ValueError unless 0 < validation < 1.
+
+    >>> text = shakespeare()
+    >>> text.decode(text.encode("To be"))
+    'To be'
     """
     if not 0 < validation < 1:
         raise ValueError(f"validation must be a share between 0 and 1, got {validation!r}")

@@ -64,7 +64,11 @@ def backup(X: ArrayLike, backups: int, comm_s: float = 0.0) -> Timeline:
 
 
 def backup_ends(X: ArrayLike, backups: int, comm_s: float = 0.0) -> FloatArray:
-    """(T,) seconds at which each round of `backup` is over; (T, R) for X of shape (K, T, R), R independent replicas."""
+    """(T,) seconds at which each round of `backup` is over; (T, R) for X of shape (K, T, R), R independent replicas.
+
+    >>> backup_ends([[1.0, 1.0], [2.0, 2.0], [9.0, 1.0]], backups=1)
+    array([2., 4.])
+    """
     X = replicas("X", X)
     K, T = X.shape[:2]
     _door(K, backups, comm_s)

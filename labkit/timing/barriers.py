@@ -27,7 +27,12 @@ from labkit.timing.timeline import Kind, Timeline, spans
 
 
 def bsp(X: ArrayLike, comm_s: float = 0.0) -> Timeline:
-    """Timeline of T supersteps: each lasts max over k of X[k, t], plus ``comm_s``."""
+    """Timeline of T supersteps: each lasts max over k of X[k, t], plus ``comm_s``.
+
+    >>> timeline = bsp([[1.0, 2.0], [3.0, 1.0]], comm_s=0.5)
+    >>> float(timeline.end_s.max()), timeline.arrivals_s.tolist()
+    (6.0, [[1.0, 5.5], [3.0, 4.5]])
+    """
     X = matrix("X", X)
     number("comm_s", comm_s, least=0)
     start = np.broadcast_to(np.concatenate([[0.0], bsp_ends(X, comm_s)[:-1]]), X.shape)
@@ -37,7 +42,11 @@ def bsp(X: ArrayLike, comm_s: float = 0.0) -> Timeline:
 
 
 def bsp_ends(X: ArrayLike, comm_s: float = 0.0) -> FloatArray:
-    """(T,) seconds at which each superstep of `bsp` ends; (T, R) for X of shape (K, T, R), R independent replicas."""
+    """(T,) seconds at which each superstep of `bsp` ends; (T, R) for X of shape (K, T, R), R independent replicas.
+
+    >>> bsp_ends([[1.0, 2.0], [3.0, 1.0]], comm_s=0.5)
+    array([3.5, 6. ])
+    """
     slowest = replicas("X", X).max(axis=0)
     number("comm_s", comm_s, least=0)
     laid = np.stack([slowest, np.full_like(slowest, comm_s)], axis=1)  # added one by one, as a clock would
@@ -72,6 +81,10 @@ def ssp_ends(X: ArrayLike, slack: int, comm_s: float = 0.0, *, checked: bool = F
     R independent replicas, and the answer then (T, R). Fastest where step t of all workers lies together in
     memory, as `draw` makes it. ValueError for a time that is negative or not finite; ``checked=True``
     says that X is known to be good (the same times for another slack) and saves the time to look.
+
+    >>> X = [[1.0, 3.0, 1.0], [3.0, 1.0, 1.0]]
+    >>> ssp_ends(X, slack=0), ssp_ends(X, slack=1)
+    (array([3., 6., 7.]), array([3., 4., 5.]))
     """
     X = np.asarray(X, dtype=np.float64)
     if X.ndim not in (2, 3) or 0 in X.shape:

@@ -28,6 +28,11 @@ def draw(law: Law, K: int, T: int, seed: int) -> FloatArray:
     """(K, T) times in seconds; row k holds the first T of ``law.stream(k, seed)``.
 
     The matrix lies in memory step by step (Fortran order), as the recurrences of `barriers` read it.
+
+    >>> draw(OneStraggler(Constant(0.1), slowdown=3.0), K=3, T=2, seed=0)
+    array([[0.3, 0.3],
+           [0.1, 0.1],
+           [0.1, 0.1]])
     """
     integer("T", T, least=1)
     law.groups(K)  # refuses a K that the law does not fit

@@ -127,7 +127,12 @@ class Recorded(Law):
 
 @dataclass(frozen=True, eq=False)
 class Trace(GroupLaw):
-    """Recorded times, seconds, shape (K, T): worker k's t-th time is ``times[k, t]``, whatever the seed."""
+    """Recorded times, seconds, shape (K, T): worker k's t-th time is ``times[k, t]``, whatever the seed.
+
+    >>> draw(Trace([[1.0, 2.0], [3.0, 4.0]]), K=2, T=2, seed=0)
+    array([[1., 2.],
+           [3., 4.]])
+    """
 
     times: FloatArray
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from labkit.extras import scipy
 from labkit.timing._check import FloatArray, generator, integer, number
 
 _BLOCK = 256  # draws a stream makes at a time
@@ -117,7 +118,11 @@ class Constant(Law):
 
 @dataclass(frozen=True)
 class Uniform(Law):
-    """Anywhere between low and high seconds, 0 <= low <= high."""
+    """Anywhere between low and high seconds, 0 <= low <= high.
+
+    >>> Uniform(1.0, 3.0).mean, float(Uniform(1.0, 3.0).isf(0.25))
+    (2.0, 2.5)
+    """
 
     low: float
     high: float
@@ -154,26 +159,28 @@ class TruncatedNormal(Law):
 
     @property
     def mean(self) -> float:
-        from scipy.special import ndtr
-
+        ndtr = scipy("special").ndtr
         z = self.mu / self.sigma
         density = math.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
         return float(self.mu + self.sigma * density / ndtr(z))
 
     def _isf(self, q: FloatArray) -> FloatArray:
-        from scipy.special import ndtr, ndtri
-
+        special = scipy("special")
+        ndtr, ndtri = special.ndtr, special.ndtri
         return np.maximum(self.mu - self.sigma * ndtri(q * ndtr(self.mu / self.sigma)), 0.0)
 
     def _sf(self, x: FloatArray) -> FloatArray:
-        from scipy.special import ndtr
-
+        ndtr = scipy("special").ndtr
         return np.where(x < 0, 1.0, ndtr((self.mu - x) / self.sigma) / ndtr(self.mu / self.sigma))
 
 
 @dataclass(frozen=True)
 class ShiftedExponential(Law):
-    """shift + Exponential with mean ``scale``; shift >= 0, scale > 0 (seconds)."""
+    """shift + Exponential with mean ``scale``; shift >= 0, scale > 0 (seconds).
+
+    >>> ShiftedExponential(shift=0.5, scale=0.25).mean
+    0.75
+    """
 
     shift: float
     scale: float
@@ -212,20 +219,22 @@ class LogNormal(Law):
         return float(self.median * math.exp(0.5 * self.sigma**2))
 
     def _isf(self, q: FloatArray) -> FloatArray:
-        from scipy.special import ndtri
-
+        ndtri = scipy("special").ndtri
         return self.median * np.exp(-self.sigma * ndtri(q))
 
     def _sf(self, x: FloatArray) -> FloatArray:
-        from scipy.special import ndtr
-
+        ndtr = scipy("special").ndtr
         with np.errstate(divide="ignore"):
             return ndtr(-np.log(np.maximum(x, 0.0) / self.median) / self.sigma)
 
 
 @dataclass(frozen=True)
 class Pareto(Law):
-    """P(T > x) = (minimum / x) ** shape beyond ``minimum`` seconds; both > 0. No mean for shape <= 1."""
+    """P(T > x) = (minimum / x) ** shape beyond ``minimum`` seconds; both > 0. No mean for shape <= 1.
+
+    >>> Pareto(minimum=1.0, shape=2.0).sf([1.0, 10.0])
+    array([1.  , 0.01])
+    """
 
     minimum: float
     shape: float

@@ -46,6 +46,9 @@ def local_ends(X: ArrayLike, H: int, comm_s: float = 0.0) -> FloatArray:
     """(T,) seconds at which the slowest worker of `local` has finished each step, the communication after it included.
 
     (T, R) for X of shape (K, T, R), R independent replicas. ``[H - 1::H]`` are the barriers (and the last entry).
+
+    >>> local_ends(np.ones((2, 4)), H=2, comm_s=0.5)
+    array([1. , 2.5, 3.5, 5. ])
     """
     X = replicas("X", X)
     integer("H", H, least=1)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from labkit.extras import scipy
 from labkit.timing._check import FloatArray, number
 from labkit.timing.timeline import IntArray, Timeline
 
@@ -112,6 +113,11 @@ def straggler_report(timeline: Timeline, false_alarm: float = 0.01) -> Straggler
     """Report on the synchronisation points of a timeline that all K workers reached.
 
     false_alarm: probability, at most, of naming a straggler where all workers are alike; in (0, 1).
+
+    >>> times = draw(OneStraggler(Uniform(0.09, 0.11), slowdown=3.0, rank=2), K=4, T=30, seed=0)
+    >>> report = straggler_report(bsp(times))
+    >>> report.times_last.tolist()
+    [0, 0, 30, 0]
     """
     number("false_alarm", false_alarm, above=0)
     if false_alarm >= 1:
@@ -124,8 +130,7 @@ def straggler_report(timeline: Timeline, false_alarm: float = 0.01) -> Straggler
         zero, none = np.zeros(K), np.zeros(K, dtype=np.int64)
         return StragglerReport(K, S, int((~complete).sum()), zero, none, zero, 0.0, np.ones(K), false_alarm)
 
-    from scipy.special import betainc
-
+    betainc = scipy("special").betainc
     last_but_one, last = np.sort(A, axis=0)[-2:]
     lead = np.where(last - last_but_one > _TIE * np.abs(A).max(), last - last_but_one, 0.0)
     who = A.argmax(axis=0)[lead > 0]

@@ -53,6 +53,9 @@ def asynchronous_ends(X: ArrayLike, comm_s: float = 0.0, server_s: float = 0.0) 
     """(T,) seconds at which the slowest worker of `asynchronous` has finished each step, communication included.
 
     (T, R) for X of shape (K, T, R), R independent replicas.
+
+    >>> asynchronous_ends([[1.0, 1.0], [3.0, 3.0]])
+    array([3., 6.])
     """
     number("server_s", server_s, least=0)
     if not server_s:

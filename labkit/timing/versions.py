@@ -33,6 +33,9 @@ def one_by_one(timeline: Timeline) -> Updates:
 
     Applied when its step's last compute or communicate span ends. Read is the version that all updates up to the start of
     its compute span, that instant included, have made. Of updates at the same instant the smaller rank's goes first.
+
+    >>> one_by_one(asynchronous([[1.0, 1.0], [1.5, 1.5]])).tau
+    array([0, 1, 1, 1])
     """
     start, _, end = _steps(timeline)
     rank, step = np.nonzero(~np.isnan(start))
@@ -100,7 +103,11 @@ def lead(timeline: Timeline) -> IntArray:
 
 
 def staleness_bound(K: int, slack: int) -> int:
-    """The most versions by which a gradient can be stale under SSP among K workers: the theorem above."""
+    """The most versions by which a gradient can be stale under SSP among K workers: the theorem above.
+
+    >>> staleness_bound(K=4, slack=2)
+    15
+    """
     return (integer("K", K, least=1) - 1) * (2 * integer("slack", slack) + 1)
 
 

@@ -44,6 +44,10 @@ class CharTransformer(nn.Module):
     V: size of the vocabulary. length: the longest window. width: numbers per place, a multiple of ``heads``. layers:
     blocks. All are whole numbers >= 1. Initial parameters come from torch's generator: ``torch.manual_seed`` fixes them.
     Raises ValueError for other sizes and for windows that are too long.
+
+    >>> model = CharTransformer(V=60, length=16, width=32, layers=1)
+    >>> model(torch.zeros((2, 16), dtype=torch.long)).shape
+    torch.Size([2, 16, 60])
     """
 
     def __init__(self, V: int, length: int = 32, width: int = 96, layers: int = 2, heads: int = 4) -> None:

@@ -45,6 +45,15 @@ def average_gradients(
 
     examples: this worker's b_k, for the weighted mean sum_k b_k g_k / sum_k b_k; None: all b_k are equal. A parameter
     without a gradient counts as zero here, and gets a gradient on every worker.
+
+    >>> from labkit import launch
+    >>> def worker(comm):
+    ...     model = torch.nn.Linear(1, 1, bias=False)
+    ...     model.weight.grad = torch.full((1, 1), float(comm.rank))
+    ...     average_gradients(comm, model)
+    ...     return model.weight.grad.item()
+    >>> launch(worker, 3).results
+    [1.0, 1.0, 1.0]
     """
     share = _share(comm, examples)
     for _, p in trainable(model):

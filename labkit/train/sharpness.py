@@ -23,6 +23,10 @@ def sharpness(
     loss: takes nothing, returns a tensor without axes that depends on the params. generator: of the first direction,
     on the params' device. Stops when the estimate changes by less than rtol, or after ``iterations``. Raises
     ValueError for no params, fewer than one iteration, or a loss that is not finite.
+
+    >>> w = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
+    >>> round(sharpness(lambda: 3 * w[0] ** 2 + w[1] ** 2, [w], torch.Generator().manual_seed(0)), 2)
+    6.0
     """
     at = [p for p in params if p.requires_grad]
     if not at or iterations < 1:

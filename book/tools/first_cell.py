@@ -1,0 +1,66 @@
+"""The cell that every notebook begins with: it installs labkit where it is missing, and elsewhere does nothing.
+
+A notebook travels alone: Colab opens it from the repository, a reader downloads it from the book. So it must
+bring the address from which labkit can be had (`repository`), and say what to do where there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import nbformat
+
+ID = "labkit-setup"
+METADATA = {
+    "cellView": "form",  # Colab shows the title alone
+    "jupyter": {"source_hidden": True},
+    "tags": [
+        "nbval-ignore-output",
+        "remove-cell",
+    ],  # it speaks only where it installs; the page leaves it out
+}
+TEMPLATE = """\
+# @title Run this first: it installs labkit where it is missing
+import importlib.util, subprocess, sys
+
+REPOSITORY = "{address}"
+if importlib.util.find_spec("labkit") is None:
+    if not REPOSITORY:
+        raise ModuleNotFoundError(
+            "labkit is missing and this notebook does not know where to get it:"
+            " in the folder of its repository, run pip install '.[labs]'"
+        )
+    wanted = f"labkit[labs] @ git+{{REPOSITORY}}"
+    if subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted]).returncode:
+        raise ModuleNotFoundError(f"pip could not install {{wanted}}: its own words are above")
+    importlib.invalidate_caches()
+    from labkit import machine
+
+    print("labkit is installed; this machine offers", machine.offers())"""
+_ADDRESS = re.compile(r'^REPOSITORY = "(.*)"$', re.MULTILINE)
+
+
+def source(address: str) -> str:
+    """The cell's code, with the address it installs from; empty for none."""
+    return TEMPLATE.format(address=address)
+
+
+def put_inplace(nb: Any, address: str) -> None:
+    """Put the cell before the first code cell of `nb`; a notebook without code needs none."""
+    places = [i for i, cell in enumerate(nb.cells) if cell.cell_type == "code"]
+    if places:
+        cell = nbformat.v4.new_code_cell(source(address), id=ID, metadata=nbformat.from_dict(METADATA))
+        nb.cells.insert(places[0], cell)
+
+
+def address_in(nb: Any) -> str | None:
+    """The address that the first cell of `nb` installs from; None if its first code cell is not of this form."""
+    code = next((cell.source for cell in nb.cells if cell.cell_type == "code"), "")
+    found = _ADDRESS.search(code)
+    return found[1] if found and code == source(found[1]) else None
+
+
+def readdress_inplace(nb: Any, address: str) -> None:
+    """Let the first cell of `nb`, which must be of this form, install from `address`."""
+    next(cell for cell in nb.cells if cell.cell_type == "code").source = source(address)

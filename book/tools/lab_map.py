@@ -1,0 +1,190 @@
+"""A Sphinx extension: the map of the labs, on book/map.md in place of its line `% map of the labs`.
+
+What a lab builds on is said here, by us; what it needs to run is read off its code, its length off its text, and
+its running time off book/run_times.json, where `make notebooks` notes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import yaml
+from api_source import CODE_CELL
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACE = "% map of the labs"
+#: Each lab's short name, its column in the drawing, and the labs without which it would be hard to follow.
+LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
+    "2_2_barriers": ("Barriers", 1.75, ()),
+    "10_1_empirical_risk": ("A sum", 0.4, ()),
+    "10_2_minibatch_sgd": ("Mini-batches", 0, ("10_1_empirical_risk",)),
+    "10_3_synchronous_sgd": ("Synchronous", 1.75, ("2_2_barriers", "10_1_empirical_risk")),
+    "10_4_asynchronous_sgd": ("Asynchronous", 0, ("10_3_synchronous_sgd",)),
+    "10_5_all_reduce": ("All-reduce", 3.6, ()),
+    "10_6_stale_gradients": ("Stale gradients", 0, ("10_4_asynchronous_sgd",)),
+    "10_7_fewer_bytes": ("Fewer bytes", 3.1, ("10_3_synchronous_sgd", "10_5_all_reduce")),
+    "10_7_finale": ("A real model", 4.3, ("10_7_fewer_bytes",)),
+    "10_8_large_batches": ("Large batches", 1, ("10_2_minibatch_sgd", "10_3_synchronous_sgd")),
+    "10_9_lower_bounds": ("Lower bounds", 3.3, ("10_7_fewer_bytes",)),
+    "10_10_choosing": ("Choosing", 1, ("10_6_stale_gradients", "10_7_fewer_bytes", "10_8_large_batches")),
+    "11_sharded_training": ("Sharding", 4.1, ("10_3_synchronous_sgd", "10_5_all_reduce")),
+    "12_failures": ("Failures", 2.05, ("10_3_synchronous_sgd",)),
+}
+WORDS_A_MINUTE, MINUTES_A_CELL = 180, 0.5
+NEEDS = {  # what a lab's code shows, and what that means
+    r"^import torch|^from torch|labkit\.train": "torch models",
+    r"\bEmulated\b": "network namespaces, or goes on without",
+    r"\bdigits\(": "scikit-learn",
+    r"machine\.gpus\(|cuda": "uses a GPU if there is one",
+}
+BOX = (74, 50)
+STEP = (77, 84)
+SHEET = "max-width:44rem;width:100%;margin-bottom:1.5rem"
+FRAME = "fill:var(--pst-color-surface,transparent);stroke:currentColor"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One lab as the map shows it. minutes: of reading; seconds: of running, None where nobody has noted it."""
+
+    name: str
+    number: str
+    short: str
+    column: float
+    title: str
+    after: tuple[str, ...]
+    needs: tuple[str, ...]
+    minutes: int
+    seconds: float | None
+
+
+def in_book(root: Path = ROOT) -> list[str]:
+    """The labs that the table of contents lists, in its order."""
+    parts = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["parts"]
+    files = [chapter["file"] for part in parts for chapter in part["chapters"]]
+    return [Path(f).name for f in files if re.fullmatch(r"notebooks/\w+", f)]
+
+
+def read(name: str, root: Path = ROOT) -> Lab:
+    """A lab from its text. KeyError if nobody has said what it builds on."""
+    short, column, after = LABS[name]
+    text = (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
+    body = re.sub(r"\A---\n.*?^---\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    cells = CODE_CELL.findall(body)
+    code = "\n".join(cells)
+    words = len(re.findall(r"\w+", CODE_CELL.sub("", body)))
+    number = ".".join(re.findall(r"^\d+(?:_\d+)?", name)[0].split("_"))
+    title = re.search(r"^# (?:[\d.]+ )?(.+)$", body, re.MULTILINE)
+    times = root / "book" / "run_times.json"
+    took = json.loads(times.read_text(encoding="utf-8")) if times.exists() else {}
+    return Lab(
+        name, number, short, column, title[1].split(":")[0] if title else name, after,
+        tuple(what for pattern, what in NEEDS.items() if re.search(pattern, code, re.MULTILINE)),
+        5 * max(1, round((words / WORDS_A_MINUTE + len(cells) * MINUTES_A_CELL) / 5)),
+        took.get(name, {}).get("seconds"),
+    )  # fmt: skip
+
+
+def depths(labs: list[Lab]) -> dict[str, int]:
+    """How many labs must be read one after another before each; of labs in a reading order."""
+    found: dict[str, int] = {}
+    for lab in labs:
+        found[lab.name] = max((found[a] + 1 for a in lab.after if a in found), default=0)
+    return found
+
+
+def places(labs: list[Lab]) -> dict[str, tuple[float, float]]:
+    """The middle of each lab's box: its column, and a row for each depth."""
+    depth = depths(labs)
+    return {
+        lab.name: (1 + BOX[0] / 2 + lab.column * STEP[0], 1 + BOX[1] / 2 + depth[lab.name] * STEP[1])
+        for lab in labs
+    }
+
+
+def drawing(labs: list[Lab]) -> str:
+    """The graph as SVG, each box a link, readable at the width of a phone."""
+    at = places(labs)
+    width = max(x for x, _ in at.values()) + BOX[0] / 2 + 1
+    height = max(y for _, y in at.values()) + BOX[1] / 2 + 1
+    said = "; ".join(
+        f"{lab.short} builds on {' and '.join(LABS[a][0] for a in lab.after)}" for lab in labs if lab.after
+    )
+    out = [
+        f'<svg class="lab-map" role="group" viewBox="0 0 {width:g} {height:g}" style="{SHEET}" font-size="9.5" '
+        f'text-anchor="middle" aria-label="Which lab builds on which, from top to bottom. {escape(said)}.">'
+    ]
+    out += [edge(at[a], at[lab.name]) for lab in labs for a in lab.after if a in at]
+    out += [box(lab, *at[lab.name]) for lab in labs]
+    return "\n".join([*out, "</svg>"])
+
+
+def edge(above: tuple[float, float], below: tuple[float, float]) -> str:
+    """A line from the foot of one box to the head of another."""
+    (u, v), (x, y) = above, below
+    v, y = v + BOX[1] / 2, y - BOX[1] / 2
+    half = (v + y) / 2
+    path = f"M{u:g} {v:g}C{u:g} {half:g} {x:g} {half:g} {x:g} {y:g}"
+    return f'<path d="{path}" style="fill:none;stroke:currentColor" opacity="0.45"/>'
+
+
+def box(lab: Lab, x: float, y: float) -> str:
+    """A lab: its number and, in at most two lines, its name; a link."""
+    words = lab.short.rsplit(maxsplit=1) if len(lab.short) > 11 else [lab.short]
+    head = "Finale" if "finale" in lab.name else lab.number
+    first = y + 4 - 6.5 * len(words)
+    lines = [
+        f'<text x="{x:g}" y="{first:g}" fill="currentColor" font-weight="bold" font-size="12">{head}</text>'
+    ]
+    lines += [
+        f'<text x="{x:g}" y="{first + 13 * (i + 1):g}" fill="currentColor">{escape(word)}</text>'
+        for i, word in enumerate(words)
+    ]
+    left, top = x - BOX[0] / 2, y - BOX[1] / 2
+    frame = f'<rect x="{left:g}" y="{top:g}" width="{BOX[0]}" height="{BOX[1]}" rx="6" style="{FRAME}"/>'
+    return f'<a href="../notebooks/{lab.name}.html" style="color:inherit;text-decoration:none">{frame}{"".join(lines)}</a>'
+
+
+def table(labs: list[Lab]) -> str:
+    """What each lab needs, as a Markdown table."""
+    lines = ["| lab | builds on | read | run | needs, beside worker processes |", "|---|---|---|---|---|"]
+    number = {lab.name: lab.number + (" finale" if "finale" in lab.name else "") for lab in labs}
+    for lab in labs:
+        after = ", ".join(number[a] for a in lab.after if a in number) or "–"
+        run = "not noted" if lab.seconds is None else f"{lab.seconds:.0f} s"
+        lines.append(
+            f"| {{doc}}`{number[lab.name]} {lab.title} </notebooks/{lab.name}>` | {after} | {lab.minutes} min | {run} | "
+            f"{'; '.join(lab.needs) or '–'} |"
+        )
+    return "\n".join(lines)
+
+
+def where(labs: list[Lab], root: Path = ROOT) -> str:
+    """On what machines the running times were noted."""
+    path = root / "book" / "run_times.json"
+    times = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    machines = sorted({times[lab.name]["where"] for lab in labs if lab.name in times})
+    if not machines:
+        return "No running time has been noted yet."
+    return f"Running times are those of the stored runs ({'; '.join(machines)}); a busy machine takes longer."
+
+
+def page(root: Path = ROOT) -> str:
+    """The map: the graph, the table, and where its times come from."""
+    labs = [read(name, root) for name in in_book(root)]
+    return f"```{{raw}} html\n{drawing(labs)}\n```\n\n{table(labs)}\n\n{where(labs, root)}"
+
+
+def fill(app: Any, name: str, source: list[str]) -> None:
+    if PLACE in source[0]:
+        source[0] = source[0].replace(PLACE, page(Path(app.confdir)))
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.connect("source-read", fill)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

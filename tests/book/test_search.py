@@ -1,0 +1,31 @@
+"""The book's own search, which asks nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize(
+    "word, page",
+    [("lock-free", "10_4_asynchronous_sgd"), ("ring_allreduce", "api/collectives")],
+    ids=["a word of a lab", "a name of labkit"],
+)
+def test_a_word_typed_into_the_search_field_finds_its_page(visiting: Any, word: str, page: str) -> None:
+    with visiting("book/how_to.html") as seen:
+        seen.page.keyboard.press("Control+k")
+        field = seen.page.locator("input[name=q]:visible").first
+        field.fill(word)
+        field.press("Enter")
+        seen.page.wait_for_url("**/search.html?*")
+        seen.page.locator(f"#search-results a[href*='{page}']").first.wait_for()
+        assert not seen.foreign and not seen.complaints
+
+
+def test_what_the_book_does_not_say_is_not_found(visiting: Any) -> None:
+    with visiting("search.html?q=zzyzx") as seen:
+        seen.page.locator("text=did not match any documents").first.wait_for()
+        assert seen.page.locator("#search-results li a").count() == 0

@@ -1,0 +1,98 @@
+"""The examples in docstrings and on the pages of the API reference do what they say."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import importlib.util
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("collectives", "comm", "compress", "cost", "grade", "learn", "show", "timing", "train")
+FLAGS = doctest.NORMALIZE_WHITESPACE  # a line may be broken for the page
+
+
+def with_examples() -> list[str]:
+    """Every module of labkit whose docstrings hold an example."""
+    files = sorted((ROOT / "labkit").rglob("*.py"))
+    return [
+        ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for p in files
+        if ">>> " in p.read_text(encoding="utf-8")
+    ]
+
+
+MODULES = with_examples()
+
+
+def reader_s_names(module: Any) -> dict[str, Any]:
+    """What a reader of the reference has at hand: numpy, launch, the room's names and the module's own public ones.
+
+    Not what a module has imported for itself: an example must not lean on that.
+    """
+    room = importlib.import_module(".".join(module.__name__.split(".")[:2]))
+    public = {name: getattr(room, name) for name in getattr(room, "__all__", ())}
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    own = {
+        n.name
+        for n in tree.body
+        if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and not n.name.startswith("_")
+    }
+    names = {"np": np, "launch": importlib.import_module("labkit").launch, **public}
+    names |= {name: getattr(module, name) for name in own}
+    if module.__name__.startswith("labkit.train"):
+        names["torch"] = importlib.import_module("torch")
+    return names
+
+
+def failures(test: doctest.DocTest) -> str:
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=FLAGS, verbose=False)
+    runner.run(test, out=said.append)
+    assert runner.tries
+    return "".join(said)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_module_do_what_they_say(name: str) -> None:
+    if name.startswith("labkit.train"):
+        pytest.importorskip("torch")
+    module = importlib.import_module(name)
+    found = doctest.DocTestFinder(exclude_empty=True).find(module, globs=reader_s_names(module))
+    tests = [test for test in found if test.examples]
+    assert tests
+    assert "".join(map(failures, tests)) == ""
+
+
+def test_there_are_enough_examples_and_every_room_has_some() -> None:
+    texts = {m: Path(str(importlib.util.find_spec(m).origin)).read_text() for m in MODULES}  # type: ignore[union-attr]
+    per_room = Counter(
+        m.split(".")[1]
+        for m, text in texts.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ">>> " in (ast.get_docstring(node) or "")
+    )
+    assert set(ROOMS) <= set(per_room)
+    assert sum(per_room.values()) >= 60
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "book" / "api").glob("*.md")), ids=lambda p: p.stem)
+def test_the_examples_on_a_page_of_the_reference_do_what_they_say(page: Path) -> None:
+    for n, block in enumerate(
+        re.findall(r"^```pycon\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    ):
+        test = doctest.DocTestParser().get_doctest(block, {}, f"{page.stem} {n}", str(page), 0)
+        assert failures(test) == ""
+
+
+def test_an_example_that_says_otherwise_would_be_seen() -> None:
+    parse = doctest.DocTestParser().get_doctest
+    assert failures(parse(">>> 1 + 1\n2\n", {}, "right", None, 0)) == ""
+    assert "Got" in failures(parse(">>> 1 + 1\n3\n", {}, "wrong", None, 0))

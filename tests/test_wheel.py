@@ -1,0 +1,134 @@
+"""The wheel: all of labkit, nothing else, no solution; and it works beside numpy alone."""
+
+from __future__ import annotations
+
+import email
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_SHIPPED = ("__pycache__", ".ipynb_checkpoints", "*.pyc")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built offline from a copy (setuptools leaves its traces in the source)."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "labkit", source / "labkit", ignore=shutil.ignore_patterns(*NOT_SHIPPED))
+    (source / "tests" / "exercises").mkdir(parents=True)  # what must stay behind has to be there to be left
+    shutil.copy(ROOT / "tests" / "exercises" / "key_2_2.py", source / "tests" / "exercises")
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-build-isolation",
+        "--no-deps",
+        "--no-index",
+        "-w",
+        "out",
+        ".",
+    ]
+    done = subprocess.run(build, cwd=source, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return next((source / "out").glob("*.whl"))
+
+
+def test_the_wheel_carries_every_file_of_the_package_and_no_other(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    own = {name for name in names if ".dist-info/" not in name}
+    source = wheel.parents[1]
+    assert own == {p.relative_to(source).as_posix() for p in (source / "labkit").rglob("*") if p.is_file()}
+    assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
+
+
+def test_no_solution_is_in_the_wheel(wheel: Path) -> None:
+    spec = importlib.util.spec_from_file_location("key_2_2", ROOT / "tests" / "exercises" / "key_2_2.py")
+    assert spec and spec.loader
+    key = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(key)
+    assert key.SOLUTIONS, "this test looks for the wrong name"
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            assert not re.search(r"(^|/)(tests?|exercises|key_\w+|keys?)(/|\.py$)", name), name
+            assert not re.search(rb"^(SOLUTIONS|MUTANTS|HIDDEN)\b.*=", archive.read(name), re.M), name
+
+
+def test_the_wheel_asks_for_numpy_alone(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(n for n in archive.namelist() if n.endswith("/METADATA"))
+        said = email.message_from_string(archive.read(name).decode())
+    needs = [r for r in said.get_all("Requires-Dist", []) if "extra ==" not in r]
+    assert [re.match(r"[\w-]+", r)[0] for r in needs] == ["numpy"]  # type: ignore[index]
+
+
+ALONE = """
+import sys
+sys.path[:] = [sys.argv[1], *sys.path]
+import numpy as np
+import labkit, pkgutil, importlib
+from labkit import Link, Simulated, check, launch
+from labkit.collectives import ring_allreduce
+from labkit.cost import ring_time
+from labkit.learn import shakespeare
+from labkit.timing import LogNormal
+assert labkit.__file__.startswith(sys.argv[1])
+for name in ("scipy", "torch", "cloudpickle", "matplotlib"):
+    assert importlib.util.find_spec(name) is None, name
+for room in ("collectives", "comm", "compress", "cost", "grade", "learn", "show", "timing"):
+    home = importlib.import_module(f"labkit.{room}")
+    [getattr(home, name) for name in home.__all__]
+run = launch(lambda comm: ring_allreduce(comm, np.arange(8.0) * comm.rank), 3, world=Simulated(Link(1e-4, 1e8)))
+assert all((total == np.arange(8.0) * 3).all() for total in run.results)
+assert len(shakespeare().vocabulary) > 50
+def step(comm, X, y, w, eta): ...
+assert check("10.3-1", step).status == "todo"
+for needy in (lambda: LogNormal(1.0, 0.5).sf(1.0), lambda: launch(print, 2, world="processes")):
+    try:
+        needy()
+    except Exception as error:
+        print(type(error).__name__ + ": " + str(error))
+"""
+
+
+def test_installed_beside_numpy_alone_it_imports_simulates_and_says_what_the_rest_needs(
+    wheel: Path, tmp_path: Path
+) -> None:
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--no-compile",
+        "--target",
+    ]
+    subprocess.run([*install, str(tmp_path / "here"), str(wheel)], check=True, stdin=subprocess.DEVNULL)
+    for found in Path(np.__file__).parents[1].glob("numpy*"):
+        (tmp_path / "here" / found.name).symlink_to(found)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", ALONE, str(tmp_path / "here")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[-2].startswith(
+        "ImportError: this needs scipy, which is not installed: pip install 'labkit[scipy]'"
+    )
+    assert said[-1].startswith("LaunchError: world='processes' needs ")
+    assert "which is not installed (pip install 'labkit[torch]'" in said[-1]

@@ -1,0 +1,121 @@
+"""What the workflows call exists, is pinned, and may do no more than it needs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[1]
+FLOWS = {
+    p.stem: yaml.safe_load(p.read_text(encoding="utf-8"))
+    for p in (ROOT / ".github" / "workflows").glob("*.yml")
+}
+JOBS = [(f"{flow}.{name}", job) for flow, spec in FLOWS.items() for name, job in spec["jobs"].items()]
+each_job = pytest.mark.parametrize("job", [job for _, job in JOBS], ids=[name for name, _ in JOBS])
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def load(path: str) -> Any:
+    spec = importlib.util.spec_from_file_location(Path(path).stem + "_of_workflows", ROOT / path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def commands() -> list[list[str]]:
+    """Every command line of every job, matrix values put in."""
+    found = []
+    for _, job in JOBS:
+        rows = job.get("strategy", {}).get("matrix", {}).get("include", [{}])
+        for step in job["steps"]:
+            for row in rows:
+                line = re.sub(
+                    r"\$\{\{ matrix\.(\w+) \}\}", lambda m, row=row: str(row[m[1]]), step.get("run", "")
+                )
+                found += [shlex.split(part, comments=True) for part in line.splitlines() if part.strip()]
+    return found
+
+
+def test_they_run_when_they_should() -> None:
+    when = {name: spec[True] for name, spec in FLOWS.items()}  # YAML reads `on` as true
+    assert {"push", "pull_request"} <= set(when["book"])
+    minute, hour, day, month, weekday = when["weekly"]["schedule"][0]["cron"].split()
+    assert (day, month) == ("*", "*") and weekday.isdigit() and minute.isdigit() and hour.isdigit()
+
+
+@each_job
+def test_every_action_is_pinned_to_one_version(job: dict[str, Any]) -> None:
+    for step in job["steps"]:
+        if "uses" in step:
+            assert re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", step["uses"])
+
+
+@each_job
+def test_no_job_may_do_more_than_it_needs(job: dict[str, Any]) -> None:
+    publishes = any("deploy-pages" in step.get("uses", "") for step in job["steps"])
+    assert job.get("permissions", {}) == ({"pages": "write", "id-token": "write"} if publishes else {})
+    assert all(spec["permissions"] == {"contents": "read"} for spec in FLOWS.values())
+    assert job["timeout-minutes"] <= 60 and re.fullmatch(r"ubuntu-\d\d\.\d\d", job["runs-on"])
+    for step in job["steps"]:
+        if step.get("uses", "").startswith("actions/checkout"):
+            assert step["with"]["persist-credentials"] is False
+
+
+def test_only_main_is_published_and_what_is_published_is_the_built_book() -> None:
+    jobs = FLOWS["book"]["jobs"]
+    upload = next(step for step in jobs["test"]["steps"] if "upload-pages-artifact" in step.get("uses", ""))
+    assert upload["with"]["path"] == "_build/html"
+    assert jobs["publish"]["needs"] == "test"
+    for condition in (upload["if"], jobs["publish"]["if"]):
+        assert "github.ref == 'refs/heads/main'" in condition and "!= 'pull_request'" in condition
+
+
+def test_every_command_of_a_workflow_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.M))
+    stages = {name for name, _ in load("tests/stages.py").STAGES}
+    assert commands()
+    for words in commands():
+        if words[0] == "make":
+            assert words[1] in targets, words
+            for name, value in (w.split("=") for w in words[2:]):
+                assert f"$({name})" in MAKEFILE or f"$(if $({name})," in MAKEFILE, words
+                assert name != "STAGES" or set(value.split()) <= stages, words
+        else:
+            assert words[0] in ("bash", "python"), words
+            files = [w for w in words if re.fullmatch(r"(tests|book|\.ci)(/[\w.]+)+", w)]
+            assert all((ROOT / f).exists() for f in files), words
+            assert files or "pip" in words
+
+
+def test_the_suite_is_what_a_push_is_checked_by() -> None:
+    assert ["bash", ".ci/run"] in commands()
+    assert re.search(r"^exec make test\b", (ROOT / ".ci" / "run").read_text(), re.M)
+
+
+def test_the_lowest_bounds_are_those_of_all_that_labs_need() -> None:
+    bounds = load("tests/bounds.py")
+    lowest = {r.name: r for r in map(Requirement, bounds.constraints("lowest"))}
+    assert {"numpy", "scipy", "torch", "matplotlib", "cloudpickle", "scikit-learn"} <= set(lowest)
+    for line in [*bounds.requirements(), *bounds.requirements("labs")]:
+        wanted = Requirement(line)
+        assert wanted.specifier.contains(str(lowest[wanted.name].specifier).removeprefix("==")), line
+    assert bounds.constraints("newest") == []
+    with pytest.raises(ValueError, match=r"versions must be lowest or newest, got 'oldest'"):
+        bounds.constraints("oldest")
+
+
+def test_a_stage_that_does_not_exist_is_refused_before_anything_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "tests/stages.py", "lint", "nonsense"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "got nonsense" in done.stdout and "---" not in done.stdout
