@@ -9,12 +9,13 @@ from labkit.grade.exercise import (
     close,
     exercise_set,
     find,
+    in_words,
     number,
     same_array,
     seal,
 )
 
 __all__ = [
-    "Case", "Exercise", "Summary", "Verdict", "Wrong", "check", "choices", "close", "exercise_set", "find", "judge",
-    "number", "same_array", "seal", "summary",
+    "Case", "Exercise", "Summary", "Verdict", "Wrong", "check", "choices", "close", "exercise_set", "find", "in_words",
+    "judge", "number", "same_array", "seal", "summary",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 from labkit.grade.exercise import Wrong
 
+MOST_STEPS = 50
 _VERBS = {"write": 1, "sync": 1, "rename": 2, "remove": 1, "sync_folder": 0}  # how many names each takes
 
 
@@ -22,6 +23,8 @@ def atomic(name: str, there: bool) -> Callable[[Any], None]:
 
     def judge(answer: Any) -> None:
         steps = [_operation(step) for step in _listed(answer)]
+        if len(steps) > MOST_STEPS:
+            raise Wrong(f"{len(steps)} steps are far more than it takes")
         if not any(verb == "write" for verb, *_ in steps):
             raise Wrong("nothing is written")
         for cut in range(len(steps) + 1):

@@ -29,6 +29,7 @@ class Case:
     judge: takes the answer, raises ``Wrong``.
     label: what makes this case special, for the message ("with K = 3 workers").
     world: where the K workers live.
+    none: whether a bare ``None`` may be the answer here; elsewhere it means that nothing was returned.
     """
 
     args: tuple
@@ -36,6 +37,7 @@ class Case:
     K: int = 0
     label: str = ""
     world: Any = "simulated"
+    none: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Exercise:
     id: as in ``"10.3-2"``. function: the name the student's function has in the notebook; "" if the answer is a
     value (a dict or a number), which is then judged by the single case of ``cases``.
     cases: makes the questions, from a random generator, so that a grader can ask others than the notebook does.
+    objectives: which bullets of "After this lab you can" it is about, counted from 1 (through all labs of the set).
+    rubric: (criterion, points) each, for an answer in words, which a person reads; it then has no cases.
+    withheld: names of labkit that are the answer, as in ``"labkit.cost.ring_bytes"``: the grader's answers can't use them.
     """
 
     id: str
@@ -52,10 +57,21 @@ class Exercise:
     points: int
     function: str
     cases: Callable[[np.random.Generator], Iterable[Case]]
+    objectives: tuple[int, ...] = ()
+    rubric: tuple[tuple[str, int], ...] = ()
+    withheld: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.rubric and sum(points for _, points in self.rubric) != self.points:
+            raise ValueError(f"rubric of {self.id} must add up to its {self.points} points")
 
 
 def exercise_set(name: str) -> dict[str, Exercise]:
-    """All exercises of a set, by id. name: the section, ``"10.3"``. Raises ValueError if there is no such set."""
+    """All exercises of a set, by id. name: the section, ``"10.3"``. Raises ValueError if there is no such set.
+
+    >>> sorted(exercise_set("10.3"))[:2]
+    ['10.3-1', '10.3-2']
+    """
     try:
         module = importlib.import_module(f"labkit.grade.sets.s{name.replace('.', '_')}")
     except ModuleNotFoundError as error:
@@ -75,15 +91,23 @@ def find(id: str) -> Exercise:
     return exercises[id]
 
 
+def in_words(rng: np.random.Generator) -> tuple[Case, ...]:
+    """The cases of an exercise that is answered in words: none, a person reads it."""
+    return ()
+
+
 # -- judging ----------------------------------------------------------------------------------------------------------
 
 
 def number(answer: Any, what: str = "the answer") -> float:
-    """The answer as one finite number, or Wrong."""
-    try:
-        array = np.asarray(answer, dtype=float)
-    except (TypeError, ValueError):
-        raise Wrong(f"{what} should be a number, but is {_kind(answer)}") from None
+    """The answer as one finite number, or Wrong.
+
+    >>> number(np.float64(2.0))
+    2.0
+    """
+    array = _real(answer)
+    if array is None:
+        raise Wrong(f"{what} should be a number, but is {_kind(answer)}")
     if array.size != 1:
         raise Wrong(f"{what} should be one number, but has shape {array.shape}")
     value = float(array.reshape(()))
@@ -93,7 +117,14 @@ def number(answer: Any, what: str = "the answer") -> float:
 
 
 def close(answer: Any, expected: float, what: str = "the answer", rtol: float = 1e-9) -> None:
-    """Wrong unless ``answer`` is ``expected`` within ``rtol``; says only whether it is too large or too small."""
+    """Wrong unless ``answer`` is ``expected`` within ``rtol``; says only whether it is too large or too small.
+
+    >>> try:
+    ...     close(3.0, 4.0, "the step time")
+    ... except Wrong as wrong:
+    ...     print(wrong)
+    the step time is too small: 3
+    """
     value = number(answer, what)
     if abs(value - expected) > rtol * max(abs(expected), 1e-300):
         raise Wrong(f"{what} is too {'large' if value > expected else 'small'}: {value:.6g}")
@@ -105,10 +136,9 @@ def same_array(
     """Wrong unless ``answer`` has ``expected``'s shape and values; names the first element that is off."""
     if answer is None:
         raise Wrong(f"{what} is None: is the return missing?")
-    try:
-        array = np.asarray(answer.detach() if hasattr(answer, "detach") else answer, dtype=float)
-    except (TypeError, ValueError):
-        raise Wrong(f"{what} should be an array of numbers, but is {_kind(answer)}") from None
+    array = _real(answer)
+    if array is None:
+        raise Wrong(f"{what} should be an array of numbers, but is {_kind(answer)}")
     if array.shape != np.shape(expected):
         raise Wrong(f"{what} should have shape {np.shape(expected)}, but has {array.shape}")
     if not np.isfinite(array).all():
@@ -143,5 +173,17 @@ def choices(id: str, options: dict[str, tuple], sealed: dict[str, str]) -> Calla
     return judge
 
 
+def _real(answer: Any) -> np.ndarray | None:
+    """The answer as real numbers. None for words, objects and complex numbers, which numpy would read as numbers, too."""
+    try:
+        array = np.asarray(answer.detach().cpu() if hasattr(answer, "detach") else answer)
+        return array.astype(float) if array.dtype.kind in "biuf" or array.size == 0 else None
+    except (TypeError, ValueError):
+        return None
+
+
 def _kind(answer: Any) -> str:
-    return "None (is the return missing?)" if answer is None else f"a {type(answer).__name__}"
+    if answer is None:
+        return "None (is the return missing?)"
+    dtype = getattr(answer, "dtype", None)
+    return f"a {type(answer).__name__}" + (f" of dtype {dtype}" if dtype is not None else "")

@@ -247,10 +247,20 @@ def _break_even_case(N: int, d: int, K: int, T: int, label: str) -> Case:
 
 
 EXERCISES = (
-    Exercise("10.1-1", "What one worker contributes", 2, "contribution", _contribution),
-    Exercise("10.1-2", "Together, with a penalty", 2, "together", _together),
-    Exercise("10.1-3", "A mean and a deviation are sums, too", 4, "standardise", _standardise),
-    Exercise("10.1-4", "Which gradients are sums?", 3, "", _which),
-    Exercise("10.1-5", "A tilted loss", 5, "tilted_gradient", _tilted),
-    Exercise("10.1-6", "Gradients or data?", 2, "traffic", _break_even),
+    Exercise(
+        "10.1-1",
+        "What one worker contributes",
+        2,
+        "contribution",
+        _contribution,
+        objectives=(1,),
+        withheld=("labkit.learn.LogisticRegression",),
+    ),
+    Exercise("10.1-2", "Together, with a penalty", 2, "together", _together, objectives=(2,)),
+    Exercise(
+        "10.1-3", "A mean and a deviation are sums, too", 4, "standardise", _standardise, objectives=(1, 2)
+    ),
+    Exercise("10.1-4", "Which gradients are sums?", 3, "", _which, objectives=(4,)),
+    Exercise("10.1-5", "A tilted loss", 5, "tilted_gradient", _tilted, objectives=(1, 4)),
+    Exercise("10.1-6", "Gradients or data?", 2, "traffic", _break_even, objectives=(3,)),
 )

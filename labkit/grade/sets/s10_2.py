@@ -235,10 +235,38 @@ def _plan_case(S_min: float, B_crit: float, K: int, overhead_s: float, example_s
 
 
 EXERCISES = (
-    Exercise("10.2-1", "The variance of a batch", 2, "gradient_variance", _variance),
-    Exercise("10.2-2", "The smallest batch that will do", 2, "smallest_batch", _batch),
-    Exercise("10.2-3", "The noise ball in one dimension", 4, "ball", _ball),
-    Exercise("10.2-4", "Accumulate, then talk once", 4, "accumulated_step", _accumulated),
-    Exercise("10.2-5", "The noise scale for nothing", 4, "noise_scale", _scale),
-    Exercise("10.2-6", "The fastest batch", 3, "fastest_batch", _plan),
+    Exercise(
+        "10.2-1",
+        "The variance of a batch",
+        2,
+        "gradient_variance",
+        _variance,
+        objectives=(1,),
+        withheld=(
+            "labkit.learn.batch_variance",
+            "labkit.learn.gradient_noise",
+            "labkit.learn.noise.noise_of",
+        ),
+    ),
+    Exercise("10.2-2", "The smallest batch that will do", 2, "smallest_batch", _batch, objectives=(1,)),
+    Exercise(
+        "10.2-3",
+        "The noise ball in one dimension",
+        4,
+        "ball",
+        _ball,
+        objectives=(2,),
+        withheld=("labkit.learn.ExpectedSGD",),
+    ),
+    Exercise("10.2-4", "Accumulate, then talk once", 4, "accumulated_step", _accumulated, objectives=(4,)),
+    Exercise(
+        "10.2-5",
+        "The noise scale for nothing",
+        4,
+        "noise_scale",
+        _scale,
+        objectives=(3,),
+        withheld=("labkit.learn.noise.scale_from_two",),
+    ),
+    Exercise("10.2-6", "The fastest batch", 3, "fastest_batch", _plan, objectives=(3,)),
 )

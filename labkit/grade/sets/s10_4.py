@@ -245,10 +245,26 @@ def _books_judge(expected: tuple[int, ...]) -> Any:
 
 
 EXERCISES = (
-    Exercise("10.4-1", "With and without a barrier", 2, "throughput", _throughput),
-    Exercise("10.4-2", "Staleness from the guest book", 3, "staleness", _staleness),
-    Exercise("10.4-3", "Count the lost updates", 2, "lost_updates", _lost),
-    Exercise("10.4-4", "A server that minds the staleness", 4, "push_pull", _push_pull),
-    Exercise("10.4-5", "The leash", 4, "leash", _leash),
-    Exercise("10.4-6", "Downpour's books", 3, "downpour_books", _downpour),
+    Exercise("10.4-1", "With and without a barrier", 2, "throughput", _throughput, objectives=(1,)),
+    Exercise("10.4-2", "Staleness from the guest book", 3, "staleness", _staleness, objectives=(2,)),
+    Exercise("10.4-3", "Count the lost updates", 2, "lost_updates", _lost, objectives=(4,)),
+    Exercise(
+        "10.4-4",
+        "A server that minds the staleness",
+        4,
+        "push_pull",
+        _push_pull,
+        objectives=(2, 3),
+        withheld=("labkit.learn.serve", "labkit.learn.work", "labkit.learn.parameter_server"),
+    ),
+    Exercise(
+        "10.4-5",
+        "The leash",
+        4,
+        "leash",
+        _leash,
+        objectives=(1,),
+        withheld=("labkit.learn.serve", "labkit.learn.work", "labkit.learn.parameter_server"),
+    ),
+    Exercise("10.4-6", "Downpour's books", 3, "downpour_books", _downpour, objectives=(3,)),
 )

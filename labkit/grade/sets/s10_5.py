@@ -207,10 +207,46 @@ def _slow_port(rng: np.random.Generator) -> Iterator[Case]:
 
 
 EXERCISES = (
-    Exercise("10.5-1", "Reduce-scatter around the ring", 3, "reduce_scatter", _reduce_scatter),
-    Exercise("10.5-2", "All-gather around the ring", 2, "all_gather", _all_gather),
-    Exercise("10.5-3", "The bytes each rank sends", 2, "bytes_each_rank_sends", _bytes),
-    Exercise("10.5-4", "Where tree and ring tie", 2, "tie_bytes", _crossover),
-    Exercise("10.5-5", "Mend a deadlock", 3, "swap_with_neighbours", _neighbours),
-    Exercise("10.5-6", "Which port is slow?", 2, "slow_port", _slow_port),
+    Exercise(
+        "10.5-1",
+        "Reduce-scatter around the ring",
+        3,
+        "reduce_scatter",
+        _reduce_scatter,
+        objectives=(1,),
+        withheld=("labkit.collectives.reduce_scatter", "labkit.collectives.reduce_scatter_inplace"),
+    ),
+    Exercise(
+        "10.5-2",
+        "All-gather around the ring",
+        2,
+        "all_gather",
+        _all_gather,
+        objectives=(1,),
+        withheld=("labkit.collectives.all_gather", "labkit.collectives.all_gather_inplace"),
+    ),
+    Exercise(
+        "10.5-3",
+        "The bytes each rank sends",
+        2,
+        "bytes_each_rank_sends",
+        _bytes,
+        objectives=(1, 2),
+        withheld=(
+            "labkit.cost.ring_bytes",
+            "labkit.cost.reduce_scatter_bytes",
+            "labkit.cost.all_gather_bytes",
+        ),
+    ),
+    Exercise(
+        "10.5-4",
+        "Where tree and ring tie",
+        2,
+        "tie_bytes",
+        _crossover,
+        objectives=(2,),
+        withheld=("labkit.cost.crossover", "labkit.cost.crossovers"),
+    ),
+    Exercise("10.5-5", "Mend a deadlock", 3, "swap_with_neighbours", _neighbours, objectives=(3,)),
+    Exercise("10.5-6", "Which port is slow?", 2, "slow_port", _slow_port, objectives=(4,)),
 )

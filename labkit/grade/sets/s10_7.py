@@ -1,8 +1,8 @@
 """Problem set 10.7: fewer bytes.
 
 The judges compute what is right from the questions: stochastic rounding (Alistarh et al. 2017, section
-3), books that balance (Karimireddy et al. 2019), a sort, two straight lines, a projection (Vogels et al. 2019), and two
-lines of algorithm 1 of Douillard et al. 2023.
+3), a sort and books that balance (Karimireddy et al. 2019), two straight lines, a projection (Vogels et al. 2019), and
+two lines of algorithm 1 of Douillard et al. 2023.
 
 Symbols: d coordinates, s levels, k coordinates kept, K workers, r columns, alpha and beta of a link.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.comm.run import Run
-from labkit.grade.exercise import Case, Exercise, Wrong, number, same_array
+from labkit.grade.exercise import Case, Exercise, Wrong, in_words, number, same_array
 
 Array = NDArray[Any]
 
@@ -82,64 +82,50 @@ def _quantise_case(x: Array, s: int, u: Array, label: str) -> Case:
     return Case((x, s, u), judge, label=label)
 
 
-# -- 2: keeping books -----------------------------------------------------------------------------------------------
+# -- 2: top-k with error feedback, between workers -------------------------------------------------------------------
 
 
-def _with_feedback(rng: np.random.Generator) -> Iterator[Case]:
-    for k, d in ((1, 5), (3, 12), (7, 40), (4, 4)):
-        g = rng.standard_normal(d) * 10.0 ** rng.integers(-2, 3, size=d)
-        yield _feedback_case(g, np.zeros(d), k, f"k = {k} of d = {d}, the first step")
-        yield _feedback_case(g, rng.standard_normal(d) * 10, k, f"k = {k} of d = {d}, a later step")
-
-
-def _feedback_case(g: Array, error: Array, k: int, label: str) -> Case:
-    corrected = g + error
-    places = np.argsort(-np.abs(corrected))[:k]
-    expected = np.zeros_like(g)
-    expected[places] = corrected[places]
-
-    def judge(answer: Any) -> None:
-        message, new = _pair(answer, "the message and the new error")
-        for x, what in ((message, "the message"), (new, "the new error")):
-            if np.shape(x) != g.shape:
-                raise Wrong(f"{what} should have shape {g.shape}, but has {np.shape(x)}")
-        same_array(message, expected, "the message")
-        if not np.array_equal(np.asarray(message) + np.asarray(new), corrected):
-            raise Wrong(
-                "message + new error is not gradient + old error: something is lost, or counted twice"
-            )
-
-    return Case((g, error, k), judge, label=label)
-
-
-# -- 3: top-k over Comm ---------------------------------------------------------------------------------------------
-
-
-def _topk_mean(rng: np.random.Generator) -> Iterator[Case]:
-    for K, k in ((1, 2), (2, 1), (3, 4), (4, 3), (5, 6)):
-        d = int(rng.integers(40, 60))
-        gs = rng.standard_normal((K, d))
+def _bucket_mean(rng: np.random.Generator) -> Iterator[Case]:
+    for K, k, first in (
+        (1, 2, True),
+        (2, 1, False),
+        (3, 4, False),
+        (4, 3, True),
+        (4, 40, False),
+        (5, 6, False),
+    ):
+        d = 40 if k == 40 else int(rng.integers(40, 60))
+        gs = rng.standard_normal((K, d)) * 10.0 ** rng.integers(-2, 3, size=d)
+        errors = np.zeros((K, d)) if first else 10 * rng.standard_normal((K, d))
         if K == 3:
-            gs[:, :4] += 9.0 * np.sign(gs[:, :4])  # all choose the same places
-        expected = np.zeros(d)
-        for g in gs:
-            places = np.argsort(-np.abs(g))[:k]
-            expected[places] += g[places] / K
-        label = f"{_workers(K)}, k = {k} of d = {d}" + (", who all choose alike" if K == 3 else "")
-        yield Case(tuple((g.copy(), k) for g in gs), _topk_judge(expected, K, k), K, label)
+            gs[:, :4] += 999.0 * np.sign(gs[:, :4])  # all choose the same places
+        yield _bucket_case(gs, errors, k, "the first step" if first else "a later step")
 
 
-def _topk_judge(expected: Array, K: int, k: int) -> Any:
+def _bucket_case(gs: Array, errors: Array, k: int, when: str) -> Case:
+    K, d = gs.shape
+    mean, left = np.zeros(d), gs + errors
+    for corrected in left:
+        places = np.argsort(-np.abs(corrected))[:k]
+        mean[places] += corrected[places] / K
+        corrected[places] = 0.0
+    args = tuple((g.copy(), error.copy(), k) for g, error in zip(gs, errors, strict=True))
+    return Case(args, _bucket_judge(mean, left, K, k), K, f"{_workers(K)}, k = {k} of d = {d}, {when}")
+
+
+def _bucket_judge(expected: Array, left: Array, K: int, k: int) -> Any:
     def judge(run: Run) -> None:
         _talked(run, 16 * k * (K - 1), "K - 1 times k pairs of 16 bytes")
-        for rank, mean in enumerate(run.results):
+        pairs = [_pair(answer, "the mean and the new error") for answer in run.results]
+        for rank, (mean, error) in enumerate(pairs):
+            same_array(error, left[rank], f"the new error of rank {rank}", rtol=0.0)
             same_array(mean, expected, f"the mean of rank {rank}", rtol=1e-9, atol=1e-12)
-        _same_bits(run.results, "the mean")
+        _same_bits([mean for mean, _ in pairs], "the mean")
 
     return judge
 
 
-# -- 4: break even --------------------------------------------------------------------------------------------------
+# -- 3: break even --------------------------------------------------------------------------------------------------
 
 
 def _break_even(rng: np.random.Generator) -> Iterator[Case]:
@@ -177,7 +163,7 @@ def _break_even_case(K: int, n: float, m: float, alpha: float, coding_s: float, 
     return Case((K, n, m, alpha, coding_s), judge, label=says)
 
 
-# -- 5: PowerSGD ----------------------------------------------------------------------------------------------------
+# -- 4: PowerSGD ----------------------------------------------------------------------------------------------------
 
 
 def _power_step(rng: np.random.Generator) -> Iterator[Case]:
@@ -208,7 +194,7 @@ def _power_judge(expected: Array, Q: Array, K: int, numbers: int) -> Any:
     return judge
 
 
-# -- 6: DiLoCo ------------------------------------------------------------------------------------------------------
+# -- 5: DiLoCo ------------------------------------------------------------------------------------------------------
 
 
 def _outer_step(rng: np.random.Generator) -> Iterator[Case]:
@@ -236,11 +222,62 @@ def _outer_judge(new: Array, new_v: Array, K: int) -> Any:
     return judge
 
 
+# -- 6: in words ----------------------------------------------------------------------------------------------------
+
+_RACE = (
+    (
+        "whether the comparison is fair, what should be held equal and plotted, and the steps of each worked out",
+        1,
+    ),
+    ("what rare meetings cost that no cable pays back, and so which method wins on the fast cable", 1),
+)
+
+
 EXERCISES = (
-    Exercise("10.7-1", "Round at random, rightly", 3, "quantise", _quantise),
-    Exercise("10.7-2", "Keep books", 3, "with_feedback", _with_feedback),
-    Exercise("10.7-3", "Top-k between workers", 4, "topk_mean", _topk_mean),
-    Exercise("10.7-4", "Where it breaks even", 3, "break_even", _break_even),
-    Exercise("10.7-5", "One step of PowerSGD", 4, "power_step", _power_step),
-    Exercise("10.7-6", "A meeting of DiLoCo", 3, "outer_step", _outer_step),
+    Exercise(
+        "10.7-1",
+        "Round at random, rightly",
+        3,
+        "quantise",
+        _quantise,
+        objectives=(1,),
+        withheld=("labkit.compress.QSGD",),
+    ),
+    Exercise(
+        "10.7-2",
+        "The body of a hook",
+        5,
+        "bucket_mean",
+        _bucket_mean,
+        objectives=(1, 2, 4),
+        withheld=("labkit.compress.ErrorFeedback", "labkit.compress.compressed_mean"),
+    ),
+    Exercise(
+        "10.7-3",
+        "Where it breaks even",
+        3,
+        "break_even",
+        _break_even,
+        objectives=(3, 6),
+        withheld=("labkit.compress.pays",),
+    ),
+    Exercise(
+        "10.7-4",
+        "One step of PowerSGD",
+        4,
+        "power_step",
+        _power_step,
+        objectives=(1,),
+        withheld=("labkit.compress.PowerSGD", "labkit.compress.compressed_mean"),
+    ),
+    Exercise(
+        "10.7-5",
+        "A meeting of DiLoCo",
+        3,
+        "outer_step",
+        _outer_step,
+        objectives=(5,),
+        withheld=("labkit.learn.diloco",),
+    ),
+    Exercise("10.7-6", "Who won the race?", 2, "", in_words, objectives=(7, 8), rubric=_RACE),
 )

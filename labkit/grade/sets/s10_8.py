@@ -243,10 +243,42 @@ def _cheapest_judge(expected: tuple[int, float, float] | None) -> Callable[[Any]
 
 
 EXERCISES = (
-    Exercise("10.8-1", "The rate of step t", 2, "rate_at", _rate_at),
-    Exercise("10.8-2", "One step of a large batch", 4, "large_step", _large_step),
-    Exercise("10.8-3", "A step of LARS", 4, "lars_step", _lars_step),
-    Exercise("10.8-4", "A step of LAMB", 4, "lamb_step", _lamb_step),
-    Exercise("10.8-5", "What do the next workers buy?", 3, "what_it_buys", _what_it_buys),
-    Exercise("10.8-6", "The cheapest that is fast enough", 3, "cheapest", _cheapest),
+    Exercise(
+        "10.8-1",
+        "The rate of step t",
+        2,
+        "rate_at",
+        _rate_at,
+        objectives=(1, 2),
+        withheld=("labkit.learn.WarmUp",),
+    ),
+    Exercise("10.8-2", "One step of a large batch", 4, "large_step", _large_step, objectives=(1, 2)),
+    Exercise(
+        "10.8-3",
+        "A step of LARS",
+        4,
+        "lars_step",
+        _lars_step,
+        objectives=(4,),
+        withheld=("labkit.learn.LARS",),
+    ),
+    Exercise(
+        "10.8-4",
+        "A step of LAMB",
+        4,
+        "lamb_step",
+        _lamb_step,
+        objectives=(4,),
+        withheld=("labkit.learn.LAMB",),
+    ),
+    Exercise(
+        "10.8-5",
+        "What do the next workers buy?",
+        3,
+        "what_it_buys",
+        _what_it_buys,
+        objectives=(3,),
+        withheld=("labkit.learn.fit_hyperbola",),
+    ),
+    Exercise("10.8-6", "The cheapest that is fast enough", 3, "cheapest", _cheapest, objectives=(3,)),
 )

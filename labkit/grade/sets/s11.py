@@ -272,10 +272,28 @@ def _traffic_case(K: int, P: int, stage: int, m: int, keep: bool) -> Case:
 
 
 EXERCISES = (
-    Exercise("11-1", "Which gradients travel together", 3, "buckets", _buckets),
-    Exercise("11-2", "Parameters that took no part", 4, "average", _average),
-    Exercise("11-3", "How many workers until it fits", 3, "least_workers", _least_workers),
-    Exercise("11-4", "One sharded step", 4, "sharded_step", _sharded_step),
-    Exercise("11-5", "The length of a gradient in pieces", 2, "clipped_chunk", _clipped_chunk),
-    Exercise("11-6", "What a step sends", 3, "traffic", _traffic),
+    Exercise("11-1", "Which gradients travel together", 3, "buckets", _buckets, objectives=(1,)),
+    Exercise("11-2", "Parameters that took no part", 4, "average", _average, objectives=(4,)),
+    Exercise(
+        "11-3",
+        "How many workers until it fits",
+        3,
+        "least_workers",
+        _least_workers,
+        objectives=(2,),
+        withheld=("labkit.cost.zero_memory",),
+    ),
+    Exercise("11-4", "One sharded step", 4, "sharded_step", _sharded_step, objectives=(4,)),
+    Exercise(
+        "11-5", "The length of a gradient in pieces", 2, "clipped_chunk", _clipped_chunk, objectives=(4,)
+    ),
+    Exercise(
+        "11-6",
+        "What a step sends",
+        3,
+        "traffic",
+        _traffic,
+        objectives=(3,),
+        withheld=("labkit.cost.zero_bytes", "labkit.cost.zero_factor"),
+    ),
 )

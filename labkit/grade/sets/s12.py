@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from labkit.extras import scipy
 from labkit.grade.disk import atomic
 from labkit.grade.exercise import Case, Exercise, Wrong, close, number
 from labkit.timing import ShiftedExponential, draw
@@ -199,8 +200,7 @@ def _diagnose(rng: np.random.Generator) -> Iterator[Case]:
 def _work(rng: np.random.Generator, K: int, T: int, conspicuous: float) -> np.ndarray:
     """(K, T) seconds of ranks alike; by chance one is last more than ``conspicuous`` times its share, which 1 of 10
     such jobs would show."""
-    from scipy.stats import binom
-
+    binom = scipy("stats").binom
     while True:
         work = draw(ShiftedExponential(0.090, 0.020), K, T, int(rng.integers(2**31)))
         most = np.bincount(work.argmax(axis=0), minlength=K).max()
@@ -228,10 +228,10 @@ def _diagnose_judge(right: Any) -> Judge:
 
 
 EXERCISES = (
-    Exercise("12-1", "How often does it fail?", 2, "failures", _failures),
-    Exercise("12-2", "A checkpoint every n steps", 3, "interval_steps", _interval_steps),
-    Exercise("12-3", "Goodput with a safe restart", 3, "safe_goodput", _safe_goodput),
-    Exercise("12-4", "Which steps are computed?", 3, "computed", _computed),
-    Exercise("12-5", "A save that survives", 4, "save", _atomic),
-    Exercise("12-6", "Read a recording", 4, "diagnose", _diagnose),
+    Exercise("12-1", "How often does it fail?", 2, "failures", _failures, objectives=(1,)),
+    Exercise("12-2", "A checkpoint every n steps", 3, "interval_steps", _interval_steps, objectives=(1,)),
+    Exercise("12-3", "Goodput with a safe restart", 3, "safe_goodput", _safe_goodput, objectives=(1,)),
+    Exercise("12-4", "Which steps are computed?", 3, "computed", _computed, objectives=(2,)),
+    Exercise("12-5", "A save that survives", 4, "save", _atomic, objectives=(2, 3)),
+    Exercise("12-6", "Read a recording", 4, "diagnose", _diagnose, objectives=(4,)),
 )

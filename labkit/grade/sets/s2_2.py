@@ -1,4 +1,4 @@
-"""Set 2.2, barriers: the two axes, SSP's finish times, overlap, whom to blame, and a barrier made by hand.
+"""Set 2.2, barriers: the two axes, SSP's finish times, overlap, whom to blame, a barrier by hand, and what hurts whom.
 
 Sources: Valiant 1990 (BSP), Ho et al. 2013 (SSP), Li et al. 2020, section 3.2.3 (overlap).
 Symbols: K workers, T steps, S synchronisation points, L buckets, s ``slack``. Times are seconds.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from labkit.cost import Link
-from labkit.grade.exercise import Case, Exercise, Wrong, choices, close, number, same_array
+from labkit.grade.exercise import Case, Exercise, Wrong, choices, close, in_words, number, same_array
 from labkit.timing import Kind, overlap, ssp
 
 # -- 2.2-1: two axes ------------------------------------------------------------------------------------
@@ -179,10 +179,44 @@ def _met(work: np.ndarray, late: int) -> Callable[[Any], None]:
     return judge
 
 
+# -- 2.2-6: in words ------------------------------------------------------------------------------------
+
+_HURTS = (
+    ("all-reduce: who waits for whom when one worker hiccups once, and a remedy with its price", 1),
+    ("parameter server: what a slow worker does to its own gradients, and a remedy with its price", 1),
+    ("SSP: when slack buys something and when it buys nothing, and why", 1),
+)
+
+
 EXERCISES = (
-    Exercise("2.2-1", "Three systems on two axes", 2, "", _axes),
-    Exercise("2.2-2", "The dial: finish times under SSP", 3, "ssp_finish", _ssp),
-    Exercise("2.2-3", "Overlap, whichever is longer", 2, "overlapped_step", _overlap),
-    Exercise("2.2-4", "Whom to blame", 2, "blame", _blame),
-    Exercise("2.2-5", "A barrier by hand", 3, "meet", _meet),
+    Exercise("2.2-1", "Three systems on two axes", 2, "", _axes, objectives=(1,)),
+    Exercise(
+        "2.2-2",
+        "The dial: finish times under SSP",
+        3,
+        "ssp_finish",
+        _ssp,
+        objectives=(2, 3),
+        withheld=("labkit.timing.ssp", "labkit.timing.ssp_ends"),
+    ),
+    Exercise(
+        "2.2-3",
+        "Overlap, whichever is longer",
+        2,
+        "overlapped_step",
+        _overlap,
+        objectives=(4,),
+        withheld=("labkit.timing.overlap",),
+    ),
+    Exercise(
+        "2.2-4",
+        "Whom to blame",
+        2,
+        "blame",
+        _blame,
+        objectives=(4,),
+        withheld=("labkit.timing.straggler_report",),
+    ),
+    Exercise("2.2-5", "A barrier by hand", 3, "meet", _meet, objectives=(1,)),
+    Exercise("2.2-6", "What hurts, and what helps", 3, "", in_words, objectives=(3,), rubric=_HURTS),
 )

@@ -1,0 +1,287 @@
+"""One answer graded: its source goes to a process of its own, questions after it, and verdicts are made here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from labkit.comm import LaunchError, Mismatch, launch
+from labkit.comm.simulated import Simulated
+from labkit.grade import wire
+from labkit.grade.asking import CHANGED, KILLED, NO_RESULT, PASS, WRONG, Ended, Finding, Raised, examine
+from labkit.grade.child import NO_ANSWER, Child
+from labkit.grade.exercise import Case, Exercise, Wrong
+from labkit.grade.outcome import STATUSES, Outcome
+from labkit.grade.router import Router
+from labkit.grade.zygote import START_S, GraderFailure, Zygote
+
+__all__ = ["STATUSES", "Outcome", "grade_one"]
+
+MOST_SOURCE = 1_000_000  # characters
+
+
+def grade_one(
+    exercise: Exercise,
+    source: str,
+    cases: Iterable[Case] | None = None,
+    *,
+    setup: str = "",
+    name: str | None = None,
+    zygote: Zygote,
+    seed: int = 0,
+) -> Outcome:
+    """Grade one answer.
+
+    source: the cells that make it, as text; setup: what the released notebook imports before. name: what the function or
+        the variable is called there; None: ``exercise.function``.
+    cases: the questions; None: those that ``seed`` draws.
+    Returns an ``Outcome`` whatever the answer does. Raises ValueError for a call that makes no sense, GraderFailure where
+    no process can be had for it.
+    """
+    name = exercise.function if name is None else name
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"name must be what the answer is called in its cell, got {name!r}")
+    for what, text in (("source", source), ("setup", setup)):
+        if not isinstance(text, str):
+            raise ValueError(f"{what} must be text, got {type(text).__name__}")
+    if cases is None:
+        cases = exercise.cases(np.random.default_rng(seed))
+    started = time.monotonic()
+    if len(source) > MOST_SOURCE:
+        found, printed = Finding(WRONG, f"the cell is longer than {MOST_SOURCE:,} characters"), ""
+    else:
+        sitting = _Sitting(exercise, source, setup, name, zygote)
+        try:
+            found = examine(cases, sitting.ask)
+            printed = sitting.printed()
+        finally:
+            sitting.end()
+    if found.status == NO_RESULT and not found.message:
+        found = Finding(NO_RESULT, sitting.blank(), found.case)
+    points = exercise.points * (found.status == PASS)
+    log = [f"seed {seed}", found.case, found.trace]
+    if printed.strip():
+        log.append(f"It printed:\n{_clip(printed, 2000)}")
+    return Outcome(
+        exercise.id, exercise.title, found.status, points, exercise.points, _clip(found.message, 2000),
+        _clip("\n".join(part for part in log if part), 8000), time.monotonic() - started, zygote.isolation, seed,
+    )  # fmt: skip
+
+
+class _Sitting:
+    """One answer at its desk: its processes, one per rank at most, and the clock."""
+
+    def __init__(self, exercise: Exercise, source: str, setup: str, name: str, zygote: Zygote) -> None:
+        self.exercise, self.name, self.zygote = exercise, name, zygote
+        self.order = {"op": "load", "setup": setup, "source": source, "name": name,
+                      "withheld": list(exercise.withheld)}  # fmt: skip
+        self.until = time.monotonic() + zygote.limits.exercise_s
+        self.children: list[Child] = []
+        self.stub, self.notes = False, list[str]()
+
+    def ask(self, case: Case) -> Any:
+        """The answer to one question, or an exception that ``examine`` knows how to word. Raises GraderFailure."""
+        try:
+            return self._ask(case)
+        except Exception as error:
+            root = error.__cause__ or error
+            if isinstance(root, (Wrong, Ended, Raised, NotImplementedError, LaunchError, GraderFailure)):
+                raise
+            raise GraderFailure(f"a question could not be put: {type(root).__name__}: {root}") from error
+
+    def _ask(self, case: Case) -> Any:
+        if self._seat(max(case.K, 1)):
+            return None
+        if not self.exercise.function:
+            return self._put(self.children[0], {"op": "value"}, (), _no_questions, self._deadline())
+        if case.K == 0:
+            return self._call(case)
+        return self._launch(case)
+
+    def blank(self) -> str:
+        """Why there is nothing to judge, in words for the student."""
+        if self.stub:
+            return "not done yet: the function is still as it was handed out"
+        return (
+            f"{self.name} has not been filled in yet"
+            if not self.exercise.function
+            else f"{self.name} returned nothing: is the return missing?"
+        )
+
+    def printed(self) -> str:
+        """What all processes printed, and notes about the cell."""
+        said = list(self.notes)
+        for child in self.children:
+            try:
+                text = child.printed
+            except Ended:
+                text = ""
+            if text.strip() and text not in said:
+                said.append(text)
+        return "\n".join(said)
+
+    def end(self) -> None:
+        """End every process of this answer."""
+        for child in self.children:
+            child.close()
+        self.zygote.sweep()
+
+    def _deadline(self) -> float:
+        return min(time.monotonic() + self.zygote.limits.case_s, self.until)
+
+    def _seat(self, K: int) -> bool:
+        """See to it that K processes have the answer loaded; True if it is blank."""
+        seated = len(self.children)
+        for _ in range(K - seated):
+            self.children.append(self.zygote.fork())
+        for child in self.children[seated:]:
+            child.hello(time.monotonic() + START_S)
+            reply = child.converse(self.order, _no_questions, self._deadline())
+            if reply["op"] == "absent":
+                raise Ended(NO_RESULT, f"there is no {self.name} after the cell has run")
+            if reply["op"] != "loaded":
+                problem = _problem(reply)
+                problem.before_any_case = True  # type: ignore[attr-defined]
+                raise problem
+            self.stub = reply.get("stub") is True
+            note = reply.get("log")
+            if isinstance(note, str) and note and note not in self.notes:
+                self.notes.append(_clip(note, 1000))
+            if reply.get("blank") is True:
+                return True
+            if self.exercise.function and reply.get("callable") is not True:
+                raise Wrong(f"{self.name} should be a function, but is something else")
+        return False
+
+    def _call(self, case: Case) -> Any:
+        functions: list[Any] = []
+
+        def serve(asked: dict[str, Any]) -> dict[str, Any]:
+            number, args = asked.get("number"), asked.get("args")
+            if asked.get("what") != "function" or type(number) is not int or not isinstance(args, tuple):
+                raise Ended(NO_RESULT, NO_ANSWER)
+            if not 0 <= number < len(functions):
+                raise Ended(NO_RESULT, NO_ANSWER)
+            try:
+                return {"op": "value", "value": functions[number](*args)}
+            except Exception as error:
+                return {"op": "refused", "type": type(error).__name__, "message": str(error)}
+
+        order = {"op": "call", "args": case.args}
+        return self._put(self.children[0], order, case.args, serve, self._deadline(), functions)
+
+    def _launch(self, case: Case) -> Any:
+        if not (case.world == "simulated" or isinstance(case.world, Simulated)):
+            raise GraderFailure(f"case.world must be simulated to be graded, got {case.world!r}")
+        until, changed = self._deadline(), list[int]()
+
+        def rank(comm: Any) -> Any:
+            router = Router(comm, self.zygote.limits.answer_bytes)
+            order = {
+                "op": "rank",
+                "rank": comm.rank,
+                "K": comm.K,
+                "hosts": list(comm.hosts),
+                "args": case.args[comm.rank],
+            }
+            child = self.children[comm.rank]
+            try:
+                return self._put(child, order, case.args[comm.rank], router.serve, until)
+            except _Changed as error:
+                changed.append(comm.rank)
+                return error.value
+            except Ended as error:
+                raise Ended(
+                    error.status, f"rank {comm.rank}: {error}" if comm.K > 1 else str(error)
+                ) from None
+            except Raised as error:
+                if isinstance(router.error, Mismatch) and type(error).__name__ == type(router.error).__name__:
+                    router.error.own_lines = error.own_lines  # type: ignore[attr-defined]
+                    raise router.error from None
+                raise
+
+        run = launch(rank, case.K, world=case.world, timeout_s=max(until - time.monotonic(), 0.1) + 5)
+        if changed:
+            raise Wrong(CHANGED)
+        return run
+
+    def _put(
+        self,
+        child: Child,
+        order: dict[str, Any],
+        args: tuple,
+        serve: Any,
+        until: float,
+        functions: list[Any] | None = None,
+    ) -> Any:
+        """Put one question to one process; returns its answer."""
+        reply = child.converse(order, serve, until, functions)
+        if reply["op"] != "answer":
+            raise _problem(reply)
+        value, after = reply.get("value"), reply.get("after")
+        if not _as_before(args, after):
+            if order["op"] == "rank":
+                raise _Changed(value)
+            raise Wrong(CHANGED)
+        return value
+
+
+class _Changed(Exception):
+    """A rank changed its arguments, and returned ``value``."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(CHANGED)
+        self.value = value
+
+
+def _as_before(args: tuple, after: Any) -> bool:
+    """Whether the arguments came back as they went."""
+    try:
+        return wire.same(args, after)
+    except wire.Unfit:
+        return False
+
+
+def _problem(reply: dict[str, Any]) -> Exception:
+    """The exception that a reply which is no answer stands for."""
+    said = _clip(str(reply.get("message", "")), 1000)
+    if reply["op"] == "unfit":
+        return Wrong(f"the answer is too large to be looked at: {said}")
+    if reply["op"] != "raised":
+        return Ended(NO_RESULT, NO_ANSWER)
+    kind, name = reply.get("kind"), str(reply.get("type", ""))
+    if kind == "todo":
+        return NotImplementedError(said)
+    if kind == "memory":
+        return Ended(KILLED, f"it asked for more memory than there is for an answer: {said}".rstrip(": "))
+    if kind == "exit":
+        return Ended(NO_RESULT, "it called exit before it had answered: take that out")
+    if kind == "withheld":
+        return Wrong(said)
+    error: Raised = type(name if name.isidentifier() else "Exception", (Raised,), {})(said)
+    error.own_lines, error.trace = (
+        _clip(str(reply.get("lines", "")), 1500),
+        _clip(str(reply.get("trace", "")), 4000),
+    )
+    error.hint = _HINTS.get(str(kind), "")
+    return error
+
+
+_HINTS = {
+    "name": "An answer runs by itself: put what it needs, imports too, into the same cell.",
+    "module": "The grader does not have that package: do without it.",
+    "refused": "An answer runs without a network, files of yours or processes of its own.",
+}
+
+
+def _no_questions(asked: dict[str, Any]) -> dict[str, Any]:
+    raise Ended(NO_RESULT, NO_ANSWER)
+
+
+def _clip(text: str, most: int) -> str:
+    """No more than ``most`` characters, and none that commands a terminal or can't be written to a file."""
+    text = text if len(text) <= most else text[: most - 4] + " ..."
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)

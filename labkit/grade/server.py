@@ -1,0 +1,231 @@
+"""The fork server: a fresh interpreter that has met numpy and labkit and no student, and forks a child for each answer.
+
+It runs no answer itself. Inside a pid namespace it is process 1: nothing in there can end it, and it ends everything with
+one call. The grader talks to it over a socket, one JSON line each way: ``fork`` (with a child's socket and output pipe),
+``wait``, ``look``, ``sweep``. When the socket closes, because the grader is gone, it ends all that is left, and itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from typing import Any, NoReturn
+
+from labkit.comm.netns import die_with_parent
+from labkit.grade import landlock, seccomp
+from labkit.grade.answering import Line, live
+from labkit.grade.sandbox import (
+    Limits,
+    Walls,
+    adopt_orphans,
+    enter_world,
+    go_first_when_memory_is_short,
+    lock_in,
+    visible,
+)
+
+_MET = (
+    "numpy", "numpy.linalg", "numpy.random", "labkit.comm", "labkit.comm.simulated", "labkit.collectives", "labkit.cost",
+    "labkit.grade.check", "labkit.learn", "labkit.timing", "labkit.compress",
+)  # fmt: skip
+_NOT_FOR_ANSWERS = ("labkit.grade.sets", "labkit.grade.selftest", "labkit.grade.batch")
+
+
+def main(spec: dict[str, Any]) -> NoReturn:
+    """The server's life. spec: ``control`` (a descriptor), ``preload``, ``root``, ``show``, ``hide`` and ``walls``."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=spec["control"])
+    for name in (*_MET, *spec["preload"]):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for name in _NOT_FOR_ANSWERS:
+        sys.modules[name] = None  # type: ignore[assignment]
+    sys.dont_write_bytecode = True
+    memory = _address_space()
+    go_first_when_memory_is_short()
+    show = visible(spec["show"], spec["hide"])
+    world = files = False
+    if "namespaces" in spec["walls"]:
+        world, files = enter_world(spec["root"], spec["show"], spec["hide"])
+    if world:
+        inner = os.fork()
+        if inner:  # stays outside, to end with it
+            control.close()
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]) & 0xFF)
+        die_with_parent()
+    walls = Walls(
+        world,
+        files,
+        "landlock" in spec["walls"] and not files and landlock.version() > 0,
+        "seccomp" in spec["walls"] and seccomp.available() and _filter_works(),
+    )
+    adopt_orphans()
+    gc.collect()
+    gc.freeze()  # what is there now is shared with the children for good
+    _say(control, {"walls": vars(walls)})
+    _Server(control, walls, memory, show).serve()
+    os._exit(0)
+
+
+class _Server:
+    """memory: the address space of this process, in bytes; 0 where it isn't known. show: what answers may read and list."""
+
+    def __init__(
+        self, control: socket.socket, walls: Walls, memory: int, show: tuple[list[str], list[str]]
+    ) -> None:
+        self.control, self.walls, self.memory, self.show = control, walls, memory, show
+        self.codes: dict[int, int | None] = {}  # how each child ended; None: it has not
+        self.folders: list[str] = []
+
+    def serve(self) -> None:
+        """Answer the grader until it is gone."""
+        while True:
+            try:
+                line, fds, _, _ = socket.recv_fds(self.control, 4096, 2)
+            except OSError:
+                line = b""
+            if not line:
+                self._sweep()
+                return
+            order = json.loads(line)
+            if order["do"] == "fork":
+                reply: dict[str, Any] = self._fork(fds, Limits(**order["limits"]))
+            elif order["do"] == "wait":
+                reply = {"code": self._wait(order["pid"], order["seconds"])}
+            elif order["do"] == "look":
+                reply = {"left": self._reap()}
+            else:
+                self._sweep()
+                reply = {}
+            _say(self.control, reply)
+
+    def _fork(self, fds: list[int], limits: Limits) -> dict[str, Any]:
+        line, output = fds
+        folder = "/tmp" if self.walls.files else tempfile.mkdtemp(prefix="labkit-answer-")
+        try:
+            pid = os.fork()
+        except OSError as error:
+            return {"error": str(error)}
+        if pid == 0:
+            self._child(line, output, limits, folder)
+        os.close(line)
+        os.close(output)
+        self.codes[pid] = None
+        if not self.walls.files:
+            self.folders.append(folder)
+        return {"pid": pid}
+
+    def _child(self, line: int, output: int, limits: Limits, folder: str) -> NoReturn:
+        try:
+            os.setsid()
+            if sys.platform == "linux":
+                die_with_parent()
+            nothing = os.open(os.devnull, os.O_RDWR)
+            moved = os.dup2(line, 100, inheritable=False)
+            for fd, there in ((nothing, 0), (output, 1), (output, 2)):
+                os.dup2(fd, there)
+            os.closerange(3, 100)
+            os.closerange(101, 4096)
+            sys.stdin, sys.stdout, sys.stderr = (
+                os.fdopen(fd, "r" if fd == 0 else "w", 1, closefd=False, errors="replace") for fd in range(3)
+            )
+            os.environ["HOME"] = folder
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            talk = Line(socket.socket(fileno=moved), limits.answer_bytes)
+            memory = self.memory + limits.memory_bytes if self.memory else 1 << 46
+            try:
+                lock_in(self.walls, limits, folder, memory, self.show)
+            except OSError as error:
+                talk.send({"op": "no walls", "message": str(error)})
+                os._exit(1)
+            talk.send({"op": "ready"})
+            live(talk)
+        except BaseException:
+            os._exit(70)
+        os._exit(0)
+
+    def _reap(self) -> bool:
+        """Take note of who has ended. Whether anybody is left: children, and orphans, which become this one's children."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return True
+                self.codes[pid] = os.waitstatus_to_exitcode(status)
+        except ChildProcessError:
+            return False
+
+    def _wait(self, pid: int, seconds: float) -> int | None:
+        until = time.monotonic() + seconds
+        while True:
+            self._reap()
+            code = self.codes.get(pid)
+            if code is not None or time.monotonic() > until:
+                return code
+            time.sleep(0.002)
+
+    def _sweep(self) -> None:
+        """End every process there is, and take away what they left."""
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            if self.walls.world:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(-1, signal.SIGKILL)
+            else:
+                for pid in {*(p for p, code in self.codes.items() if code is None), *_own_children()}:
+                    for end in (os.killpg, os.kill):
+                        with contextlib.suppress(ProcessLookupError, PermissionError):
+                            end(pid, signal.SIGKILL)
+            if not self._reap():
+                break
+            time.sleep(0.0005)
+        self.codes.clear()
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.folders.clear()
+
+
+def _own_children() -> list[int]:
+    """All processes whose parent this one is, orphans of its children's among them (Linux)."""
+    mine, found = os.getpid(), []
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as f:
+                if int(f.read().rpartition(")")[2].split()[1]) == mine:
+                    found.append(int(name))
+    return found
+
+
+def _filter_works() -> bool:
+    """Whether this kernel takes the filter: tried by a child."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            seccomp.restrict()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _address_space() -> int:
+    """Bytes of address space that this process has (Linux); 0 where it can't be known."""
+    try:
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _say(control: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        control.sendall(json.dumps(message).encode() + b"\n")

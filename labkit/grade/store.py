@@ -1,0 +1,112 @@
+"""The folder of results: each submission's rows in a file of its own, whole or not there, found again by what made them.
+
+A file's name is a hash of the submission's bytes and names, the key, the released notebooks, labkit and the seed. Stop the
+grader at any moment, by ^C, by SIGKILL or by a full disk, and run the same command again: it takes up what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from labkit.grade.batch import Graded, Plan, Row
+from labkit.grade.collect import Submission
+from labkit.grade.notebook import MAX_BYTES
+
+_LABKIT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Store:
+    """Results below ``folder``, made with the code and key whose digest is ``base``."""
+
+    folder: Path
+    base: str
+
+    def load(self, s: Submission) -> list[Row] | None:
+        """What was stored for this very submission; None if nothing was, or nothing whole."""
+        try:
+            stored = json.loads(self._path(s).read_text(encoding="utf-8"))
+            return [_row(r) for r in stored]
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def save(self, s: Submission, rows: Sequence[Row]) -> None:
+        """Store the rows, unless the grader failed on one: that is tried again next time. Raises OSError on a full disk."""
+        if not any(row.failed for row in rows):
+            self._path(s).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path(s), json.dumps([asdict(r) for r in rows]))
+
+    def _path(self, s: Submission) -> Path:
+        parts = (self.base, s.student, s.name, s.problem, _file_digest(s.path))
+        return self.folder / "results" / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}.json"
+
+
+def digest(plan: Plan) -> str:
+    """Of everything that a grade depends on, the submission apart: labkit, the key, the released notebooks, the seed."""
+    sha = hashlib.sha256(str(plan.seed).encode())
+    files = [*_LABKIT.rglob("*.py"), *plan.key.glob("key_*.py"), *plan.notebooks.glob("*.ipynb")]
+    for path in sorted(files):
+        sha.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return sha.hexdigest()
+
+
+def seed_of_run(folder: Path | None, seed: int | None) -> int:
+    """The seed given; or that of the run begun in this folder; or a new one, drawn by the system and noted there."""
+    note = folder / "run.json" if folder else None
+    if seed is None and note is not None:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            seed = int(json.loads(note.read_text(encoding="utf-8"))["seed"])
+    if seed is None:
+        seed = secrets.randbelow(2**32)
+    if note is not None:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        begun = datetime.now().astimezone().isoformat(timespec="seconds")
+        write_whole(note, json.dumps({"seed": seed, "begun": begun}))
+    return seed
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is there whole or not at all, also if the machine stops in the middle. Raises OSError."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _row(stored: dict) -> Row:
+    exercises = tuple(Graded(**e) for e in stored.pop("exercises"))
+    return Row(**(stored | {"exercises": exercises, "flags": tuple(stored["flags"])}))
+
+
+def _file_digest(path: Path) -> str:
+    try:
+        if not path.is_file() or path.is_symlink() or path.stat().st_size > MAX_BYTES:
+            return "none"
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return "none"
+
+
+def read_rows(folder: Path) -> tuple[list[Row], dict]:
+    """The rows and the ``about`` of the report in ``folder``. Raises ValueError if there is none."""
+    try:
+        everything = json.loads((folder / "grades.json").read_text(encoding="utf-8"))
+        rows = [{k: v for k, v in r.items() if k not in ("points", "of")} for r in everything["rows"]]
+        return [_row(r) for r in rows], everything["about"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"out must be the folder of a run, with its grades.json, not {str(folder)!r}"
+        ) from None
