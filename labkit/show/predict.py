@@ -4,62 +4,101 @@
     ...
     bet.reveal(answer)
 
-Nothing stops a notebook that runs from top to bottom unedited: without a guess it only says so.
+Nothing stops a notebook that runs from top to bottom unedited: without a guess it only says so. In the book's
+pages, where nothing runs, a script (book/_static/predict.js) makes a form of what `predict` displays and keeps
+what follows covered until the reader commits; what `reveal` displays carries the answer for it.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
+import json
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from labkit.show.number_line import amount, digits, svg
 from labkit.show.palette import GUESS, INK, style
 
 _CLOSE = 0.05  # a guess this near, relatively, counts as right
+_NONE = "You made no guess this time: next time, write one down first."
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A question, the unit of its answer ("" for a pure number), and the reader's guess if there is one."""
+    """A question, the unit of its answer ("" for a pure number), and the reader's guess if there is one.
+
+    choices: the possible answers, where the answer is no number. between: (low, high), what a slider in the page
+    offers, or None for no slider; log: whether the slider is logarithmic.
+    """
 
     question: str
-    unit: str
-    guess: float | None = None
+    unit: str = ""
+    guess: float | str | None = None
+    choices: tuple[str, ...] = ()
+    between: tuple[float, float] | None = None
+    log: bool = False
 
     def __post_init__(self) -> None:
-        if self.guess is not None and not _finite(self.guess):
+        if self.choices:
+            if len(set(self.choices)) < 2 or not all(isinstance(c, str) and c for c in self.choices):
+                raise ValueError(f"choices must be two or more different texts, got {self.choices!r}")
+            if self.guess is not None:
+                self._among("guess", self.guess)
+        elif self.guess is not None and not _finite(self.guess):
             raise ValueError(f"guess must be a finite number, or None for not yet, got {self.guess!r}")
+        if self.between is not None:
+            pair = tuple(self.between) if isinstance(self.between, Sequence) else ()
+            if len(pair) != 2 or not all(map(_finite, pair)) or not pair[0] < pair[1]:
+                raise ValueError(f"between must be (low, high) with low < high, got {self.between!r}")
+            if self.log and pair[0] <= 0:
+                raise ValueError(f"between must begin above 0 on a logarithmic scale, got {self.between!r}")
 
-    def sentence(self, answer: float) -> str:
-        """What `reveal` prints."""
+    @property
+    def key(self) -> str:
+        """What joins the question in the page with its answer: ten letters, the same in every run."""
+        return hashlib.sha256(f"{self.question}|{self.unit}".encode()).hexdigest()[:10]
+
+    def sentence(self, answer: float | str) -> str:
+        """What `reveal` says."""
+        if self.choices:
+            right = self._among("answer", answer)
+            if self.guess is None:
+                return f"It is: {right}. {_NONE}"
+            return f"You said {self.guess}, and {right} it is." if self.guess == right else (
+                f"You said {self.guess}; it is {right}."
+            )  # fmt: skip
         if not _finite(answer):
             raise ValueError(f"answer must be a finite number, got {answer!r}")
-        it_is = self._amount(answer)
+        truth, it_is = digits(float(answer)), self._amount(answer)
         if self.guess is None:
-            return f"It is {it_is}. You made no guess this time: next time, write one down first."
-        said = self._amount(self.guess)
-        off = abs(self.guess - answer)
+            return f"It is {it_is}. {_NONE}"
+        guess, said = float(self.guess), self._amount(self.guess)
+        off = abs(guess - truth)
         if off == 0:
             return f"You said {said}, and {it_is} it is: exactly right."
-        if off <= _CLOSE * abs(answer):
-            near = math.ceil(100 * off / abs(answer))
+        if off <= _CLOSE * abs(truth):
+            near = math.ceil(100 * off / abs(truth))
             return f"You said {said}; it is {it_is}. Well predicted: within {near} %."
-        way = "more" if answer > self.guess else "less"
-        if answer * self.guess <= 0:
+        way = "more" if truth > guess else "less"
+        if truth <= 0 or guess <= 0:
             return f"You said {said}; it is {it_is}, {self._amount(off)} {way} than you thought."
-        ratio = max(abs(answer / self.guess), abs(self.guess / answer))
+        ratio = max(truth / guess, guess / truth)
         if ratio < 1.5:
-            return (
-                f"You said {said}; it is {it_is}, {100 * off / abs(self.guess):.0f} % {way} than you thought."
-            )
-        times = "bigger" if abs(answer) > abs(self.guess) else "smaller"
-        return f"You said {said}; it is {it_is}, {ratio:.3g} times {times} than you thought."
+            return f"You said {said}; it is {it_is}, {amount(round(100 * off / guess))} % {way} than you thought."
+        times = "bigger" if truth > guess else "smaller"
+        return f"You said {said}; it is {it_is}, {amount(_three(ratio))} times {times} than you thought."
 
-    def reveal(self, answer: float) -> None:
-        """Print the answer beside the guess, in one sentence. ``answer`` in the prediction's unit."""
-        print(self.sentence(answer))
+    def reveal(self, answer: float | str) -> None:
+        """Show the answer beside the guess: a sentence and, for numbers, a small number line. ``answer`` in the
+        prediction's unit, or one of its choices. Outside of a notebook, print the sentence."""
+        shown = _Reveal(self, answer, self.sentence(answer))
+        _display(shown) if _notebook() else print(shown)
 
     def mark(self, ax: Any, *, x: float | None = None, axis: str = "y") -> None:
         """Draw the guess on a matplotlib Axes: a dashed line across, or a star at ``x``; nothing without one.
@@ -68,6 +107,8 @@ class Prediction:
         """
         if axis not in ("x", "y"):
             raise ValueError(f"axis must be 'x' or 'y', got {axis!r}")
+        if self.choices:
+            raise ValueError(f"a prediction among choices has no place on an axis, got {self.choices!r}")
         if self.guess is None:
             return
         with style():
@@ -87,25 +128,98 @@ class Prediction:
                 line(self.guess, color=GUESS, linestyle="--", zorder=5, label="your guess")
             ax.legend()
 
-    def _amount(self, x: float) -> str:
-        return f"{float(x):.4g} {self.unit}".rstrip()
+    def _amount(self, x: float | str) -> str:
+        return amount(float(x), self.unit)
+
+    def _among(self, name: str, said: object) -> str:
+        if said not in self.choices:
+            raise ValueError(f"{name} must be one of {', '.join(self.choices)}, got {said!r}")
+        return str(said)
 
     def __str__(self) -> str:
         if self.guess is None:
-            unit = f" (in {self.unit})" if self.unit else ""
-            return f"{self.question} Write down your guess{unit} before you read on."
-        return f"{self.question} You committed to {self._amount(self.guess)}."
+            how = f" (one of: {', '.join(self.choices)})" if self.choices else ""
+            how = how or (f" (in {self.unit})" if self.unit else "")
+            return f"{self.question} Write down your guess{how} before you read on."
+        said = self.guess if self.choices else self._amount(self.guess)
+        return f"{self.question} You committed to {said}."
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(str(self))}</p>"
+        data: dict[str, Any] = {"key": self.key, "question": self.question, "unit": self.unit}
+        if self.choices:
+            data["choices"] = list(self.choices)
+        if self.between is not None:
+            data |= {"between": [float(x) for x in self.between], "log": self.log}
+            data["whole"] = all(float(x).is_integer() for x in self.between) and not self.log
+        asked = html.escape(json.dumps(data, ensure_ascii=False), quote=True)
+        return f'<div class="labkit-predict" data-asked="{asked}"><p>{html.escape(str(self))}</p></div>'
 
 
-def predict(question: str, unit: str, guess: float | None = None) -> Prediction:
-    """A `Prediction`. ValueError if the guess is not a finite number."""
-    return Prediction(question, unit, guess)
+@dataclass(frozen=True)
+class _Reveal:
+    """What a notebook shows and stores of an answer. In the page the answer is not readable at a glance."""
+
+    bet: Prediction
+    answer: float | str
+    said: str
+
+    def __repr__(self) -> str:
+        return self.said
+
+    def _repr_html_(self) -> str:
+        truth = str(self.answer) if self.bet.choices else digits(float(self.answer))
+        truth = int(truth) if isinstance(truth, float) and truth.is_integer() else truth
+        sealed = base64.b64encode(json.dumps(truth, ensure_ascii=False).encode()).decode()
+        line = ""
+        if self.bet.guess is not None and not self.bet.choices:
+            line = svg(float(self.bet.guess), digits(float(self.answer)), self.bet.unit)
+        said = f"<p>{html.escape(self.said)}</p>"
+        return (
+            f'<div class="labkit-reveal" data-key="{self.bet.key}" data-truth="{sealed}">{said}{line}</div>'
+        )
+
+
+def predict(
+    question: str,
+    unit: str = "",
+    guess: float | str | None = None,
+    *,
+    choices: Sequence[str] = (),
+    between: tuple[float, float] | None = None,
+    log: bool = False,
+) -> Prediction:
+    """Ask a question, and return the `Prediction`, which a notebook shows at once.
+
+    question: what the answer is compared under. unit: of the answer, "" for a pure number. guess: the reader's
+    number (or one of ``choices``), None for not yet. between, log: see `Prediction`. ValueError if the guess is
+    not a finite number or not among the choices.
+
+    >>> bet = predict("How long is a step?", "ms", 20, between=(1, 1000), log=True)
+    >>> bet.guess, bet.unit
+    (20, 'ms')
+    """
+    bet = Prediction(question, unit, guess, tuple(choices), between, log)
+    if _notebook():
+        _display(bet)
+    return bet
+
+
+def _three(x: float) -> float:
+    return float(f"{x:.3g}")
 
 
 def _finite(x: object) -> bool:
     return isinstance(x, Real) and not isinstance(x, bool) and math.isfinite(float(x))
+
+
+def _notebook() -> bool:
+    """Whether this runs in IPython, which then shows what is displayed."""
+    return "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+
+
+def _display(shown: object) -> None:
+    from IPython.display import display
+
+    display(shown)

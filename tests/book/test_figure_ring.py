@@ -1,0 +1,126 @@
+"""The figure of the ring shows what labkit's ring does: who has whose share, bytes, seconds, in every round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labkit import Link, Simulated, cost, launch
+from labkit.collectives.ring import textbook_ring_allreduce
+from labkit.show.figures.ring import holds
+
+pytestmark = pytest.mark.browser
+LINK = Link(alpha=3e-4, beta=2e6)
+CASES = [(K, n) for K in range(2, 9) for n in (K // 2, 7, 40)]
+
+
+class Noting:
+    """A Comm that also notes what each sendrecv sent, and when it was over."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm, self.sent, self.over = comm, [], []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.comm, name)
+
+    def sendrecv(self, data: Any, to: int, into: Any, source: int) -> Any:
+        self.sent.append((to, data.copy()))
+        self.comm.sendrecv(data, to, into, source)
+        self.over.append(self.comm.now())
+        return into
+
+
+def noted(comm: Any, n: int) -> Any:
+    """Every element says whose it is (a bit) and in which chunk (a count from bit 20 on, once for each share)."""
+    chunk = np.searchsorted(np.arange(1, comm.K + 1) * n // comm.K, np.arange(n), side="right")
+    watch = Noting(comm)
+    total = textbook_ring_allreduce(watch, (1 << comm.rank) + (chunk << 20))
+    return watch.sent, watch.over, total
+
+
+def shares(data: Any) -> tuple[set[int], int]:
+    """Whose shares a message holds, and of which chunk."""
+    bits, chunks = int(data[0]) & ((1 << 20) - 1), int(data[0]) >> 20
+    who = {k for k in range(8) if bits >> k & 1}
+    return who, chunks // len(who)
+
+
+def test_every_message_of_every_round_is_the_rings(figure_page: Any) -> None:
+    state = {"itemsize": 8, "alpha": LINK.alpha, "beta": LINK.beta}
+    asked = [{**state, "K": K, "n": n, "round": j} for K, n in CASES for j in range(2 * K - 1)]
+    with figure_page("ring") as page:
+        shown = iter(page.evaluate("all => all.map((s) => lab.compute(s))", asked))
+    for K, n in CASES:
+        run = launch(noted, K, n, world=Simulated(LINK))
+        size = np.diff(np.arange(K + 1) * n // K)
+        out = np.zeros(K, int)
+        for j in range(2 * K - 1):
+            seen = next(shown)
+            there = np.array([[[k in cell for k in range(K)] for cell in row] for row in seen["holds"]])
+            assert (there == holds(K, j)).all()
+            if j:
+                for move in seen["moves"]:
+                    to, data = run.results[move["from"]][0][j - 1]
+                    assert to == move["to"] and len(data) == size[move["chunk"]]
+                    if len(data):
+                        assert shares(data) == (set(move["carried"]), move["chunk"])
+                    out[move["from"]] += 8 * len(data)
+                over = max(r[1][j - 1] for r in run.results)
+                assert seen["elapsed_s"] == pytest.approx(over, rel=1e-12)
+            assert seen["sent"] == out.tolist() and seen["busiest"] == out.max()
+        assert seen["sent"] == cost.ring_bytes(K, n, 8).tolist() == run.bytes_sent.tolist()
+        assert seen["messages"] == cost.ring_messages(K, n).tolist()  # empty chunks are not sent
+        assert seen["total_s"] == seen["elapsed_s"] == pytest.approx(run.elapsed_s, rel=1e-12)
+        assert seen["server_s"] == pytest.approx(cost.naive_time(K, 8 * n, LINK), rel=1e-12)
+        assert seen["server_bytes"] == cost.naive_bytes(K, 8 * n).max()
+
+
+def displayed(page: Any, key: str) -> float:
+    return float(page.locator(f"[data-key={key}]").get_attribute("data-value"))
+
+
+def test_the_mouse_steps_forward_and_back_and_the_bytes_follow(figure_page: Any) -> None:
+    with figure_page("ring", K=3, n=12, options={"reduced_motion": "reduce"}) as page:
+        press = lambda name: page.get_by_role("button", name=name).click()  # noqa: E731
+        number = page.locator("[data-key=busiest]")
+        for _ in range(4):
+            press("Step")
+        page.wait_for_function("document.querySelector('[data-key=busiest]').dataset.value === '64'")
+        assert displayed(page, "busiest") == cost.ring_bytes(3, 12, 4).max() and number.inner_text() == "64 B"
+        page.get_by_role("button", name="Step").click(force=True)  # there is no fifth round
+        press("Back")
+        page.wait_for_function("document.querySelector('[data-key=busiest]').dataset.value === '48'")
+        press("Start")
+        page.wait_for_function("document.querySelector('[data-key=busiest]').dataset.value === '0'")
+        assert page.evaluate("lab.model.get('round')") == 0
+
+
+def test_the_keyboard_chooses_k_and_goes_through_the_rounds(figure_page: Any) -> None:
+    with figure_page("ring", K=4, n=1000) as page:
+        page.get_by_role("slider", name="workers K").focus()
+        for _ in range(3):
+            page.keyboard.press("ArrowRight")
+        assert page.evaluate("lab.model.get('K')") == 7
+        rounds = page.get_by_role("slider", name="round")
+        rounds.focus()
+        page.keyboard.press("End")
+        page.wait_for_function("document.querySelector('.lk-svg').ariaLabel.includes('whole sum')")
+        assert displayed(page, "busiest") == cost.ring_bytes(7, 1000, 4).max()
+        assert rounds.get_attribute("aria-valuetext").startswith("12 of 12")
+        page.get_by_role("slider", name="workers K").focus()
+        page.keyboard.press("Home")  # K = 2 has two rounds only
+        page.wait_for_function("lab.model.get('round') === 2")
+
+
+def test_it_plays_to_the_end_and_stops(figure_page: Any) -> None:
+    with figure_page(
+        "ring", K=2, options={"locale": "en-GB"}
+    ) as page:  # a window of its own: the clock stays
+        page.clock.install()
+        page.get_by_role("button", name="Play").click()
+        assert page.get_by_role("button", name="Pause").is_visible()
+        page.clock.run_for(5000)
+        assert page.evaluate("lab.model.get('round')") == 2
+        assert page.get_by_role("button", name="Play").is_visible()
