@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab notebooks bench gpu clean
+.PHONY: help book test lab notebooks pdf bench gpu clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -19,20 +19,24 @@ help:  ## this list
 book: $(READY)  ## build the book from the committed, executed notebooks and say where it is
 	@$(PY) book/tools/build.py
 
-test: $(READY)  ## everything that CI checks, stage by stage
-	@$(PY) tests/stages.py
+test: $(READY)  ## everything that CI checks, stage by stage; some of it: STAGES="lint types"
+	@$(PY) tests/stages.py $(STAGES)
 
 lab: $(READY)  ## open JupyterLab at notebooks/
 	@$(PY) -m jupyter lab --notebook-dir=notebooks
 
-notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has changed
-	@$(PY) book/tools/notebooks.py run
+notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has changed; ALL=1: all of them
+	@$(PY) book/tools/notebooks.py run $(if $(ALL),--all)
+
+pdf: book  ## print the built book to one PDF (needs a Chromium)
+	@$(PY) book/tools/pdf.py
 
 bench: $(READY)  ## the performance table: ours beside its peers
 	@$(PY) tests/bench/run.py
 	@$(PY) tests/bench/timing.py
 	@$(PY) tests/bench/predict.py
 	@$(PY) tests/bench/train.py
+	@$(PY) tests/bench/grading.py
 
 gpu: $(READY)  ## on a machine with a GPU: its tests, every lab, and book/results/<device>.json
 	@$(PY) tests/gpu/record.py

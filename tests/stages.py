@@ -22,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
+TWO = ["-n", "2", "--dist"]  # two at a time: launches mostly wait, and a small machine has two cores
 NBVAL = [
     *PYTEST,
     "--nbval",
@@ -36,11 +37,12 @@ STAGES: list[tuple[str, list[str]]] = [
     ("lint", [sys.executable, "-m", "ruff", "check", "-q", "."]),
     ("format", [sys.executable, "-m", "ruff", "format", "-q", "--check", "."]),
     ("types", [sys.executable, "-m", "mypy"]),
-    ("tests", [*PYTEST, "tests", "-m", "not browser"]),
+    ("tests", [*PYTEST, *TWO, "loadfile", "tests", "-m", "not browser and not alone"]),
+    ("alone", [*PYTEST, "tests", "-m", "alone"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
-    ("notebooks", [*NBVAL, "notebooks"]),
+    ("notebooks", [*NBVAL, *TWO, "loadscope", "notebooks"]),
     ("book", [sys.executable, "book/tools/build.py"]),
-    ("browser", [*PYTEST, "tests", "-m", "browser"]),
+    ("browser", [*PYTEST, *TWO, "loadgroup", "tests", "-m", "browser"]),
 ]
 KINDS = ("failed", "passed", "skipped", "error")
 
@@ -62,11 +64,16 @@ def closing_line(total: Counter[str], seconds: float) -> str:
     return f" {counts} in {seconds:.2f}s ".center(80, "=")
 
 
-def main() -> int:
+def main(names: list[str]) -> int:
+    """Run the stages of these names, or all of them; the exit status."""
+    stages = [stage for stage in STAGES if not names or stage[0] in names]
+    if unknown := set(names) - {name for name, _ in STAGES}:
+        print(f"STAGES must be of {', '.join(name for name, _ in STAGES)}, got {', '.join(sorted(unknown))}")
+        return 2
     began, total, table, failed = time.perf_counter(), Counter[str](), [], ""
     env = {**os.environ, "LABKIT_BOOK_MUST_EXIST": "1", "MPLBACKEND": os.environ.get("MPLBACKEND", "agg")}
     with tempfile.TemporaryDirectory() as reports:
-        for name, command in STAGES:
+        for name, command in stages:
             print(f"\n--- {name}", flush=True)
             stage_began, report = time.perf_counter(), Path(reports) / f"{name}.xml"
             is_pytest = "pytest" in command
@@ -85,7 +92,7 @@ def main() -> int:
                 break
     print("\n--- stages\n" + "\n".join(table))
     if failed:
-        left = [name for name, _ in STAGES[len(table) :]]
+        left = [name for name, _ in stages[len(table) :]]
         print(
             f"make test stopped at its stage '{failed}'" + (f"; not run: {', '.join(left)}" if left else "")
         )
@@ -94,4 +101,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

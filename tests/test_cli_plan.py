@@ -36,10 +36,20 @@ def test_the_table_fits_and_has_its_parts(capsys):
         "price",
         "Why:",
         "Its bill:",
-        "before it loses",
+        "others' bills: overlapped:8 ",
+        "The steps factor",
         "ranking by time flips",
     ):
         assert part in out
+
+
+def test_what_the_goal_does_not_allow_is_named_and_one_worker_has_nothing_to_flip(capsys):
+    argv = [*BASE, "--b", 32, "--K", "2,16", "--no-flips", "--goal", "efficiency>=0.9"]
+    status, out, _ = said(capsys, *argv)
+    assert status == 0 and "No K reaches the goal with sync." in out
+    _, out, _ = said(capsys, *BASE, "--b", 32, "--K", "1-8", "--goal", "price", "--steps-factor", "sync=1.5")
+    assert "at K = 1:\n  K, turned up" in out and "bandwidth beta" not in out
+    assert "sync             1      (would have to save steps to beat overlapped:8, now 1.5)" in out
 
 
 def test_json_has_the_same_keys_and_goes_in_again(capsys, tmp_path):
@@ -132,15 +142,16 @@ WHOLE = [*BASE, "--b", "32", "--K", "8", "--no-flips"]
         ([*WHOLE, "--batch-ms", "5"], "--example-ms and --batch-ms say the same thing"),
         ([*WHOLE, "--hosts", "2"], "--hosts must come with --per-host"),
         ([*WHOLE, "--per-host", "2"], "--per-host, --inside, --inside-latency must be given together"),
-        ([*WHOLE, "--parameters", "-5M"], "parameters must be a whole number >= 1, got -5000000"),
+        ([*WHOLE, "--parameters", "-5M"], "--parameters must be a whole number >= 1, got -5M"),
         ([*WHOLE, "--parameters", "25.6"], "is 25.6M meant?"),
         ([*WHOLE, "--parameters", "nan"], "--parameters must be finite, got 'nan'"),
         ([*WHOLE, "--network", "25Gbit"], "per second, /s, is missing"),
-        ([*WHOLE, "--network", "-1"], "beta_bytes_per_s must be a number of bytes per second > 0"),
-        ([*WHOLE, "--latency=-1us"], "alpha_s must be a finite number of seconds >= 0"),
-        ([*WHOLE, "--example-ms", "0"], "example_s must be a finite number > 0, got 0.0"),
+        ([*WHOLE, "--network", "-1"], "--network must be a number of bytes per second > 0, got -1"),
+        ([*WHOLE, "--latency=-1us"], "--latency must be a finite number of seconds >= 0, got -1us"),
+        ([*WHOLE, "--example-ms", "0"], "--example-ms must be a finite number > 0, got 0"),
         ([*WHOLE, "--examples", "3M"], "are two targets: give one of them"),
         ([*WHOLE, "--goal", "efficiency>=1"], "goal must be within reach of some row"),
+        ([*WHOLE, "--goal", "efficiency>=..."], "--goal must be time, price, knee or efficiency>=0.8"),
         ([*WHOLE, "--methods", "sync,sync"], "each with a name of its own"),
         (
             [*WHOLE, "--steps-factor", "ssp:3=2"],

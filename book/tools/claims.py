@@ -22,9 +22,10 @@ _OPENING = """\
 # Check the claim: the audit
 
 Much is said about distributed training. Where a lab met such a claim, it stopped and ran it. Here are all {n} of them:
-{counts}. Nearly all are true somewhere, which is how they came to be said; the condition is what one has
-to know. *The claim* leads to its box, *the cell* to the verdict, under the cell whose assertion would fail if it no longer
-held. This page is made from the labs.
+{counts}. Most are true somewhere, which is how they came to be said; the condition is what one has to
+know. *The claim* leads to its box, *the cell* to the verdict, under the cell whose assertion would fail if it no longer
+held; where a verdict hangs on the clock of your machine and no ratio is asserted, it says so. "False" means that as it is
+said it does not hold, as one run is enough to show. This page is made from the labs.
 """
 _BOX = re.compile(
     r"^:::\{admonition\} (?P<title>.*)\n(?P<options>(?::\w+:.*\n)*)(?P<body>(?:.*\n)*?):::$", re.M

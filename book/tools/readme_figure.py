@@ -1,17 +1,22 @@
-"""The README's figure: predicted, simulated and measured on one plot. Run by hand: ``python book/tools/readme_figure.py``.
+"""The figure of the README and the cover: predicted, simulated, measured. By hand: ``python book/tools/readme_figure.py``.
 
 Four workers on emulated hosts whose ports carry 100 Mbit/s. beta is what TCP delivers at that rate, alpha half the round
-trip of two workers; nothing is fitted to what is shown.
+trip of two workers; nothing is fitted to what is shown. The numbers are stored in book/_static/cover.json, and drawn
+from there: ``python book/tools/readme_figure.py --draw`` draws again without measuring (see cover_figure.py).
 """
 
 from __future__ import annotations
 
+import json
+import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
+from cover_figure import draw_cover
 
 from labkit import Link, Simulated, launch
 from labkit.collectives import naive_allreduce, ring_allreduce
@@ -21,11 +26,16 @@ from labkit.cost import naive_time, ring_time
 from labkit.show import predicted_measured, style
 
 matplotlib.use("agg")
-RATE, SIZES = 1.25e7, [3_000, 30_000, 300_000, 1_500_000]
-TARGET = Path(__file__).parents[1] / "_static" / "readme.png"
+RATE, SIZES, REPEATS = 1.25e7, [3_000, 30_000, 300_000, 1_500_000], [61, 41, 11, 7]
+STATIC = Path(__file__).parents[1] / "_static"
+NUMBERS = STATIC / "cover.json"
+WAYS = (
+    ("through a server", naive_allreduce, naive_time, "s"),
+    ("ring", ring_allreduce, ring_time, "o"),
+)
 
 
-def reduce(comm, way, n: int, repeats: int = 5) -> float:
+def reduce(comm, way, n: int, repeats: int) -> float:
     """Median seconds of one all-reduce of n float32."""
     x, spent = np.ones(n, np.float32), []
     for _ in range(repeats):
@@ -39,7 +49,7 @@ def reduce(comm, way, n: int, repeats: int = 5) -> float:
 def ping(comm) -> float:
     """Median seconds from one worker to the other."""
     x, y, spent = np.ones(1), np.empty(1), []
-    for _ in range(51):
+    for _ in range(201):
         begun = time.perf_counter()
         for mine in (0, 1):
             comm.send(x, 1 - comm.rank) if comm.rank == mine else comm.recv(y, 1 - comm.rank)
@@ -47,36 +57,51 @@ def ping(comm) -> float:
     return float(np.median(spent))
 
 
-def main() -> None:
-    import matplotlib.pyplot as plt
-
+def measure() -> dict[str, Any]:
+    """Milliseconds of each way at each size, predicted, simulated and measured; and where."""
     link = Link(alpha=max(launch(ping, 2, world=Emulated(RATE)).results), beta=RATE * PAYLOAD)
-    with Emulated(RATE).ready(4) as pool, style():
+    found: dict[str, Any] = {"megabytes": [4 * n / 1e6 for n in SIZES], "ways": {}}
+    with Emulated(RATE).ready(4) as pool:
         world = Emulated(RATE, pool=pool)
-        _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
-        for name, way, form, marker in (
-            ("through a server", naive_allreduce, naive_time, "s"),
-            ("ring", ring_allreduce, ring_time, "o"),
-        ):
-            runs = [launch(reduce, 4, way, n, world=world) for n in SIZES]
+        for name, way, form, _ in WAYS:
+            runs = [launch(reduce, 4, way, n, r, world=world) for n, r in zip(SIZES, REPEATS, strict=True)]
             model = [launch(reduce, 4, way, n, 1, world=Simulated(link)) for n in SIZES]
             series = {
                 "predicted": [1e3 * float(form(4, 4 * n, link)) for n in SIZES],
                 "simulated": [1e3 * run.elapsed_s for run in model],
                 "measured": [1e3 * max(run.results) for run in runs],
             }
-            megabytes = np.array(SIZES) * 4 / 1e6
+            found["ways"][name] = {kind: [float(f"{ms:.4g}") for ms in y] for kind, y in series.items()}
+            ratio = np.divide(series["measured"], series["predicted"])
+            print(name, "measured / predicted", np.round(ratio, 2))
+    return found | {"where": runs[0].where, "alpha_s": link.alpha, "rate": RATE}
+
+
+def draw_readme(found: dict[str, Any]) -> None:
+    """readme.png, for the README, which knows no style sheet."""
+    import matplotlib.pyplot as plt
+
+    with style():
+        _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
+        for name, _, _, marker in WAYS:
+            series = found["ways"][name]
+            x = np.array(found["megabytes"])
             predicted_measured(
-                megabytes, series, ax, xlabel="vector (MB)", ylabel="time (ms)", label=name, marker=marker
-            )
-            print(
-                name, "measured / predicted", np.round(np.divide(series["measured"], series["predicted"]), 2)
+                x, series, ax, xlabel="vector (MB)", ylabel="time (ms)", label=name, marker=marker
             )
         ax.set(xscale="log", yscale="log")
         ax.set_title("All-reduce of four workers over 100 Mbit/s", loc="left")
         ax.legend(fontsize=9)
-        ax.figure.text(0.01, -0.02, textwrap.fill(runs[0].where, 100), fontsize=8, va="top")
-        plt.savefig(TARGET, dpi=150, bbox_inches="tight")
+        ax.figure.text(0.01, -0.02, textwrap.fill(found["where"], 100), fontsize=8, va="top")
+        plt.savefig(STATIC / "readme.png", dpi=150, bbox_inches="tight")
+
+
+def main() -> None:
+    if "--draw" not in sys.argv:
+        NUMBERS.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
+    found = json.loads(NUMBERS.read_text(encoding="utf-8"))
+    draw_readme(found)
+    (STATIC / "cover.html").write_text(draw_cover(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

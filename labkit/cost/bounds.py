@@ -39,6 +39,9 @@ def least_bytes(K: ArrayLike, nbytes: ArrayLike) -> Any:
     carry the element, 2 (K - 1) ``nbytes`` bytes for all elements, and of K ports one carries the average or more. By the
     same count some incoming port receives as much.
     Arguments, result and errors as ``naive_time``.
+
+    >>> least_bytes(K=8, nbytes=800)
+    1400.0
     """
     Ks, size = _workers(K), _amount(nbytes, "nbytes")
     return _plain(2 * (Ks - 1) / Ks * size)
@@ -49,6 +52,9 @@ def least_rounds(K: ArrayLike) -> Any:
 
     Why: everyone's sum contains worker 0's vector. At first one worker knows of it; in a round each who knows can tell
     one more, so their number at most doubles. It takes one round for 2 workers, two for 4, ceil(log2 K) for K.
+
+    >>> least_rounds(K=5)
+    3
     """
     rounds = np.frexp(_workers(K) - 1)[1]  # bits of K - 1, which is ceil(log2 K) without rounding
     return int(rounds) if np.ndim(rounds) == 0 else rounds.astype(np.int64)

@@ -35,7 +35,12 @@ def times(K: int, nbytes: float, link: Link, forms: Mapping[str, Form]) -> dict[
 
 
 def best(K: int, nbytes: float, link: Link, forms: Mapping[str, Form]) -> str:
-    """The name in ``forms`` that costs least; in a tie (to 1e-12, relatively), the first of them."""
+    """The name in ``forms`` that costs least; in a tie (to 1e-12, relatively), the first of them.
+
+    >>> forms = {"ring": ring_time, "tree": tree_time}
+    >>> best(16, 1e3, Link(1e-4, 1.25e8), forms), best(16, 1e8, Link(1e-4, 1.25e8), forms)
+    ('tree', 'ring')
+    """
     seconds = times(K, nbytes, link, forms)
     least = min(seconds.values())
     return next(name for name, s in seconds.items() if math.isclose(s, least, rel_tol=SAME))
@@ -45,6 +50,9 @@ def crossover(form_a: Form, form_b: Form, K: int, link: Link) -> float | None:
     """The size in bytes, > 0, at which both cost the same; None if one of them costs less at every size, or never more.
 
     Exact, as both are straight lines in n: no search.
+
+    >>> crossover(ring_time, naive_time, 8, Link(1e-4, 1e8)) is None
+    True
     """
     return _crossing(line(form_a, K, link), line(form_b, K, link))
 

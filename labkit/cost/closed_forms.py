@@ -33,6 +33,9 @@ def naive_time(K: ArrayLike, nbytes: ArrayLike, link: Link) -> Any:
 
     K: workers, whole numbers >= 1. nbytes: bytes of the vector, finite, >= 0. They broadcast against each
     other. Returns a float for numbers, an array for arrays. Raises ValueError for anything else.
+
+    >>> round(naive_time(K=4, nbytes=4e6, link=Link(alpha=1e-4, beta=1.25e8)), 6)
+    0.1926
     """
     Ks, size = _workers(K), _amount(nbytes, "nbytes")
     return _plain(2 * (Ks - 1) * (link.alpha + size / link.beta))
@@ -53,6 +56,9 @@ def ring_time(K: ArrayLike, nbytes: ArrayLike, link: Link) -> Any:
     Assumes chunks of equal size, so it is exact when K divides the number of elements; otherwise a round
     lasts as long as its longest chunk, which is less than one element more. Arguments, result and errors as
     ``naive_time``.
+
+    >>> round(ring_time(K=4, nbytes=4e6, link=Link(alpha=1e-4, beta=1.25e8)), 6)
+    0.0486
     """
     Ks, size = _workers(K), _amount(nbytes, "nbytes")
     return _plain(2 * (Ks - 1) * (link.alpha + size / (Ks * link.beta)))
@@ -85,7 +91,11 @@ def step_time(t_comp: ArrayLike, t_comm: ArrayLike) -> Any:
 
 
 def communication_share(t_comp: ArrayLike, t_comm: ArrayLike) -> Any:
-    """The part of a step, from 0 to 1, that is communication (0 where the step takes no time at all)."""
+    """The part of a step, from 0 to 1, that is communication (0 where the step takes no time at all).
+
+    >>> round(communication_share(t_comp=0.08, t_comm=0.14), 3)
+    0.636
+    """
     total = np.asarray(step_time(t_comp, t_comm))
     return _plain(_amount(t_comm, "t_comm") / np.where(total > 0, total, 1.0))
 
@@ -97,6 +107,9 @@ def ring_crossover(P: float, itemsize: int, t_comp: float, link: Link) -> int | 
     (b is fixed). A tie is not longer; times within 1e-12 of each other, relatively, tie. Returns None if
     there is no such K up to 2**53: without latency the ring takes less than ``2 P itemsize / beta``.
     Raises ValueError for negative or non-finite numbers.
+
+    >>> ring_crossover(P=2e8, itemsize=4, t_comp=0.08, link=Link(0.0, 1e10))
+    3
     """
     nbytes = float(_amount(P, "P")) * float(_amount(itemsize, "itemsize"))
     limit = float(_amount(t_comp, "t_comp")) * (1 + 1e-12)
@@ -149,6 +162,9 @@ def ring_bytes(K: int, n: int, itemsize: int) -> Counts:
     Chunk i is the elements from i n // K to (i + 1) n // K. In K - 1 rounds each, rank r sends in the
     reduce-scatter the chunks r, r - 1, ... (all but r + 1) and in the all-gather r + 1, r, ... (all but
     r + 2). Empty chunks are not sent.
+
+    >>> ring_bytes(K=4, n=1000, itemsize=4)
+    array([6000, 6000, 6000, 6000])
     """
     size = _chunks(K, n)
     return (2 * size.sum() - np.roll(size, -1) - np.roll(size, -2)) * _whole(itemsize, "itemsize")

@@ -14,16 +14,26 @@ from __future__ import annotations
 import math
 from numbers import Real
 
+from labkit.extras import scipy
+
 
 def mtbf(worker_mtbf_s: float, K: int) -> float:
-    """Seconds between failures of a job of K workers, each failing every ``worker_mtbf_s`` on average: M1 / K."""
+    """Seconds between failures of a job of K workers, each failing every ``worker_mtbf_s`` on average: M1 / K.
+
+    >>> mtbf(worker_mtbf_s=1e6, K=1000)
+    1000.0
+    """
     if isinstance(K, bool) or not hasattr(K, "__index__") or K < 1:
         raise ValueError(f"K must be a whole number of workers >= 1, got {K!r}")
     return _seconds("worker_mtbf_s", worker_mtbf_s, above=0) / K
 
 
 def young(write_s: float, mtbf_s: float) -> float:
-    """Young's interval, sqrt(2 delta M): right while writing is short beside M."""
+    """Young's interval, sqrt(2 delta M): right while writing is short beside M.
+
+    >>> young(write_s=2.0, mtbf_s=100.0)
+    20.0
+    """
     return math.sqrt(2 * _seconds("write_s", write_s, above=0) * _seconds("mtbf_s", mtbf_s, above=0))
 
 
@@ -40,8 +50,7 @@ def best_interval(write_s: float, mtbf_s: float) -> float:
 
     Where that would cancel, delta < 1e-6 M, it is Daly's series, whose error is then below 1e-11.
     """
-    from scipy.special import lambertw
-
+    lambertw = scipy("special").lambertw
     ratio = _seconds("write_s", write_s, above=0) / _seconds("mtbf_s", mtbf_s, above=0)
     if ratio < 1e-6:
         return daly(write_s, mtbf_s)

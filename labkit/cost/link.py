@@ -17,6 +17,9 @@ class Link:
     alpha: seconds per message, finite and >= 0.
     beta: bytes per second, > 0; ``math.inf`` is a link that costs latency only.
     Raises ValueError for anything else.
+
+    >>> Link(alpha=0.001, beta=1e6).seconds(4000)
+    0.005
     """
 
     alpha: float

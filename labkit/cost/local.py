@@ -20,6 +20,9 @@ def local_rounds(T: ArrayLike, H: ArrayLike) -> Any:
     """Synchronisations in T steps with one after every H and one after the last: ceil(T / H).
 
     T: whole numbers >= 0. H: whole numbers >= 1. They broadcast. ValueError for anything else.
+
+    >>> int(local_rounds(T=100, H=30))
+    4
     """
     steps, every = np.asarray(T), np.asarray(H)
     for name, value, least in (("T", steps, 0), ("H", every, 1)):

@@ -16,6 +16,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from labkit.extras import scipy
+
 Array = NDArray[np.float64]
 
 #: Residuals of as many scatters and more don't count: 95 % as efficient as least squares where all noise is normal.
@@ -52,8 +54,7 @@ def half_widths(J: Array, residuals: Array, scatter: float, level: float) -> Arr
     J (m, p): the derivatives of log predicted. The standard error is Huber's for an M-estimator, with his correction for
     few samples (section 7.6), each sample supporting an unknown by its weight only. Infinite where nothing does.
     """
-    from scipy.special import stdtrit
-
+    stdtrit = scipy("special").stdtrit
     m, p = J.shape
     r = np.minimum(np.abs(residuals) / (FAR * scatter), 1.0) ** 2
     weight, slope = (1 - r) ** 2, (1 - r) * (1 - 5 * r)
@@ -82,8 +83,7 @@ def _start(X: Array, rest: Array, seconds: Array) -> Array:
 
 def _minimise(theta: Array, X: Array, rest: Array, seconds: Array, far: float) -> Array:
     """The theta >= 0 of least loss, by Gauss-Newton: log predicted made linear, far residuals weighed less."""
-    from scipy.optimize import nnls
-
+    nnls = scipy("optimize").nnls
     now = _loss(theta, X, rest, seconds, far)
     for _ in range(100):
         predicted = total(theta, X, rest)

@@ -41,6 +41,9 @@ def zero_memory(P: int, K: int, stage: int, precision: Precision = MIXED) -> flo
 
     stage: 0 (plain data parallelism) to 3. Activations, buffers of the communication and the units that stage 3 has
     gathered come on top. Raises ValueError for a stage that there is not.
+
+    >>> [zero_memory(1_000_000, 4, stage) for stage in range(4)]
+    [16000000.0, 7000000.0, 5500000.0, 4000000.0]
     """
     P, K, stage = _whole(P, "P"), _whole(K, "K", at_least=1), _stage(stage)
     sizes = (
@@ -56,6 +59,9 @@ def zero_factor(stage: int, micro_batches: int = 1, free_after_forward: bool = T
 
     micro_batches: backward passes whose gradients gather for one step. Stage 0 and 1 sum what has gathered, once; stage
     2 reduce-scatters in each; stage 3 also gathers in each, once or twice. An all-gather and a reduce-scatter are half each.
+
+    >>> [zero_factor(stage) for stage in range(4)]
+    [1.0, 1.0, 1.0, 1.5]
     """
     m, stage = _whole(micro_batches, "micro_batches", at_least=1), _stage(stage)
     gathers = {0: 1, 1: 1, 2: 1, 3: m * (2 if free_after_forward else 1)}[stage]

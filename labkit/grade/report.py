@@ -27,8 +27,8 @@ from typing import Any
 
 from labkit.grade.batch import Row
 from labkit.grade.feedback import write_pages
-from labkit.grade.grading import STATUSES
 from labkit.grade.notebook import printable
+from labkit.grade.outcome import STATUSES
 from labkit.grade.store import write_whole
 
 _SIGN = {

@@ -1,8 +1,9 @@
 """A filter on system calls: what a process may no longer ask of the kernel, for good (seccomp(2), BPF; Linux).
 
-It takes away what an answer has no need of: other processes (making them, tracing them, signalling them), sockets that
-reach out, locks seen by others, mounts and namespaces, and the calls that would get around the filter. Threads stay. A call
-taken away fails with EPERM. Needs no privilege, and works inside containers where namespaces often don't.
+It takes away what an answer has no need of: other processes (making, tracing, signalling, scheduling them), sockets
+that reach out, locks and notices seen by others, a file's modes, owners and times (which Landlock does not guard), memory
+that no limit counts, mounts and namespaces, and the calls that would get around the filter. Threads stay. A call taken away
+fails with EPERM. Needs no privilege, and works inside containers where namespaces often don't.
 """
 
 from __future__ import annotations
@@ -28,15 +29,27 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
     "request_key": (249, 218), "setpriority": (141, 140), "setrlimit": (160, 164), "open_by_handle_at": (304, 265),
     "fanotify_init": (300, 262), "inotify_init1": (294, 26), "inotify_init": (253, None), "reboot": (169, 142),
     "kexec_load": (246, 104), "init_module": (175, 105), "finit_module": (313, 273), "syslog": (103, 116),
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54),
+    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "removexattrat": (466, 466),
+    "file_setattr": (469, 469), "truncate": (76, 45), "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274), "ioprio_set": (251, 30), "migrate_pages": (256, 238), "move_pages": (279, 239),
+    "process_madvise": (440, 440), "process_mrelease": (448, 448),
 }  # fmt: skip
 _CLONE, _CLONE3 = (56, 220), (435, 435)
 _SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}  # allowed to oneself
 _TKILL = (200, 130)
 _PRLIMIT = (302, 261)  # allowed to read
-_FCNTL = (72, 25)  # without locks
+_FCNTL = (72, 25)  # without locks, and without notices
+_IOCTL = (16, 29)  # without giving a descriptor's signals to somebody
 _CLONE_THREAD = 0x10000
 _ALLOW, _EPERM, _ENOSYS, _KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
 _LOCKS = (5, 6, 7, 36, 37, 38, 1024)  # F_GETLK to F_SETLKW, F_OFD_*, F_SETLEASE
+_NOTICES = (8, 10, 15, 1026)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_NOTIFY: any signal, to anybody
+_OWNERS = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP: the same for sockets
 
 
 def available() -> bool:
@@ -86,8 +99,8 @@ def _program(machine: int, pid: int) -> list[bytes]:
     # prlimit64(pid, resource, new, old): new must be null
     out += [op(equal, _PRLIMIT[machine], 0, 6), op(load, argument + 16), op(equal, 0, 0, 3),
             op(load, argument + 20), op(equal, 0, 0, 1), op(give, _ALLOW), op(give, _EPERM)]  # fmt: skip
-    locks = _LOCKS
-    out += [op(equal, _FCNTL[machine], 0, len(locks) + 3), op(load, argument + 8)]
-    out += [op(equal, command, len(locks) - i) for i, command in enumerate(locks)]
-    out += [op(give, _ALLOW), op(give, _EPERM)]
+    for numbers, commands in ((_FCNTL, (*_LOCKS, *_NOTICES)), (_IOCTL, _OWNERS)):
+        out += [op(equal, numbers[machine], 0, len(commands) + 3), op(load, argument + 8)]
+        out += [op(equal, command, len(commands) - i) for i, command in enumerate(commands)]
+        out += [op(give, _ALLOW), op(give, _EPERM)]
     return [*out, op(give, _ALLOW)]

@@ -17,8 +17,9 @@ import numpy as np
 
 DEPTH = 24  # containers within containers
 NODES = 100_000  # values in one frame, an array counting as one
-KEYS = 10_000  # of a dict or set: keys can be made to collide, and then each costs as much as all before it
+KEYS = 10_000  # of all dicts and sets: keys can be made to collide, and each then costs as much as all before
 DIGITS = 4096  # bits of a whole number
+DIMENSIONS = 64  # of an array, as numpy has it
 TREE_BYTES = 16_000_000  # of a tree as text
 _KINDS = "biufcSU"  # dtypes whose bytes are all there is to them
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -49,6 +50,8 @@ def encode(value: Any, functions: list[Callable[..., Any]] | None = None) -> byt
     writer = _Writer(functions)
     tree = writer.tree(value, DEPTH)
     head = json.dumps([tree, [len(b) for b in writer.buffers]], separators=(",", ":")).encode()
+    if len(head) > TREE_BYTES:
+        raise Unfit(f"{len(head):,} bytes of text, where {TREE_BYTES:,} are the most")
     return b"".join([struct.pack(">I", len(head)), head, *writer.buffers])
 
 
@@ -58,7 +61,10 @@ def decode(frame: bytes, function: Callable[[int], Any] | None = None) -> Any:
         (size,) = struct.unpack_from(">I", frame)
         if size > TREE_BYTES:
             raise Unfit(f"this is not a frame (a tree of {size:,} bytes)")
-        tree, sizes = json.loads(frame[4 : 4 + size])
+        head = frame[4 : 4 + size]
+        if head.count(b"[") > 3 * NODES:  # containers cost far more memory than they have text
+            raise Unfit("this is not a frame (too much of it)")
+        tree, sizes = json.loads(head)
         reader = _Reader(memoryview(frame)[4 + size :], sizes, function)
         return reader.value(tree, DEPTH)
     except Unfit:
@@ -130,13 +136,15 @@ class _Writer:
 
 class _Reader:
     def __init__(self, data: memoryview, sizes: list[int], function: Callable[[int], Any] | None) -> None:
-        if not all(type(n) is int and n >= 0 for n in sizes) or sum(sizes) != len(data):
+        fit = len(sizes) <= NODES and all(type(n) is int and n >= 0 for n in sizes)
+        if not fit or sum(sizes) != len(data):
             raise Unfit("this is not a frame (its arrays don't fill it)")
-        self.buffers, at = [], 0
-        for n in sizes:
-            self.buffers.append(data[at : at + n])
+        self.buffers: dict[int, memoryview] = {}
+        at = 0
+        for i, n in enumerate(sizes):
+            self.buffers[i] = data[at : at + n]
             at += n
-        self.function, self.left = function, NODES
+        self.function, self.left, self.keys = function, NODES, KEYS
 
     def value(self, tree: Any, depth: int) -> Any:
         self.left -= 1
@@ -148,7 +156,9 @@ class _Reader:
             return tree
         tag, *parts = tree
         if tag in ("t", "l", "S", "F", "i", "d"):
-            if tag in "dSF" and len(parts) > 2 * KEYS:
+            if tag in "dSF":
+                self.keys -= len(parts) // 2 if tag == "d" else len(parts)
+            if self.keys < 0:
                 raise Unfit(f"this is not a frame (more than {KEYS:,} keys)")
             values = [self.value(part, depth - 1) for part in parts]
             if tag == "d":
@@ -159,17 +169,22 @@ class _Reader:
 
     def _leaf(self, tag: str, *parts: Any) -> Any:
         if tag in ("a", "s"):
-            dtype = np.dtype(str(parts[0]))
+            code = str(parts[0])
+            if len(code) > 16:  # numpy reads lists of types, and their shapes, at great length
+                raise Unfit("this is not a frame (an array of no known dtype)")
+            dtype = np.dtype(code)
             if not _plain(dtype):
                 raise Unfit(f"this is not a frame (an array of {dtype})")
-            data = self.buffers[parts[-1]]
+            data = self._take(parts[-1])
             if tag == "s":
                 return np.frombuffer(data, dtype)[0].copy()
+            if len(parts[1]) > DIMENSIONS:
+                raise Unfit("this is not a frame (an array of too many dimensions)")
             return np.frombuffer(data, dtype).reshape([int(n) for n in parts[1]]).copy()
         if tag == "c":
             return complex(*parts)
         if tag == "b":
-            return bytes(self.buffers[parts[0]])
+            return bytes(self._take(parts[0]))
         if tag == "r":
             made = range(*parts)
             return made if len(made) <= NODES else foreign("range")
@@ -180,6 +195,10 @@ class _Reader:
         if tag == "?":
             return foreign(parts[0])
         raise Unfit("this is not a frame (a value of no known kind)")
+
+    def _take(self, number: Any) -> memoryview:
+        """A buffer, once: many arrays made from the same bytes would fill any memory."""
+        return self.buffers.pop(number)
 
 
 def _plain(dtype: np.dtype) -> bool:

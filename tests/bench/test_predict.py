@@ -24,6 +24,7 @@ MBIT, WAYS, Point = predict.MBIT, predict.WAYS, predict.Point
 WHY = emulated.unavailable()
 
 
+@pytest.mark.alone
 @pytest.mark.processes
 @pytest.mark.skipif(WHY is not None, reason=f"no network namespaces: {WHY}")
 def test_long_vectors_on_three_hosts_are_predicted_from_short_ones_on_two():

@@ -27,6 +27,7 @@ QUIET = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # it may go nowhere else
 )
 
 
@@ -87,6 +88,17 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+# Resolves when a page has settled; a figure that fails to come alive says so on the console.
+READY = """async () => {
+  await window.MathJax?.startup?.promise;
+  await document.fonts.ready;
+  const figures = () => [...document.querySelectorAll('.labkit-figure[data-figure]:not([data-live])')];
+  for (let i = 0; i < 200 && figures().length; i++) await new Promise(done => setTimeout(done, 25));
+  const late = [...document.images].filter(image => !image.complete && image.loading !== 'lazy');
+  await Promise.all(late.map(image => new Promise(done => { image.onload = image.onerror = done; })));
+}"""
+
+
 class Visit:
     """One page in a fresh browser (nothing cached), with all it asked for and all it said."""
 
@@ -94,34 +106,38 @@ class Visit:
         self.page, self.site = page, site
         self.foreign: list[str] = []
         self.complaints: list[str] = []
-        self._responses: list[Any] = []
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("response", lambda response: self._responses.append(response))
-        page.route("**/*", self._home_only)
+        page.on("request", self._asked)
 
     def _heard(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
-    def _home_only(self, route: Any) -> None:
-        url = route.request.url
-        if url.startswith((self.site, "data:", "blob:")):
-            route.continue_()
-        else:
-            self.foreign.append(url)
-            route.abort()
+    def _asked(self, request: Any) -> None:
+        if not request.url.startswith((self.site, "data:", "blob:")):
+            self.foreign.append(request.url)
 
     def open(self, name: str) -> None:
-        """Load `name` and let it settle: fonts, mathematics, figures."""
-        self.page.goto(self.site + name, wait_until="networkidle")
-        self.page.evaluate("() => window.MathJax?.startup?.promise")
-        self.page.evaluate("() => document.fonts.ready.then(() => null)")
-        self.page.wait_for_load_state("networkidle")
+        """Load `name` and let it settle: mathematics, fonts, pictures, interactive figures."""
+        self.page.goto(self.site + name, wait_until="load")
+        self.page.evaluate(READY)
+
+    def look(self, width: int, scheme: str) -> None:
+        """Make the window so wide and the system's colours light or dark; a theme left on auto follows them."""
+        if self.page.viewport_size["width"] != width:
+            self.page.set_viewport_size({"width": width, "height": 844})
+        self.page.emulate_media(color_scheme=scheme)
+        self.page.wait_for_function("scheme => document.documentElement.dataset.theme === scheme", arg=scheme)
 
     def nbytes(self) -> int:
         """Bytes of everything loaded so far, uncompressed."""
-        return sum(len(r.body()) for r in self._responses if r.ok and r.status != 304)
+        entries = "['navigation', 'resource'].flatMap(kind => performance.getEntriesByType(kind))"
+        return int(self.page.evaluate(f"{entries}.reduce((sum, e) => sum + e.decodedBodySize, 0)"))
+
+    def load_s(self) -> float:
+        """Seconds from the first request to the page's load event."""
+        return float(self.page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd / 1e3"))
 
 
 @pytest.fixture(scope="session")
@@ -131,9 +147,69 @@ def visiting(browser: Any, site: str) -> Any:
     @contextlib.contextmanager
     def go(name: str, width: int = 1280, **options: Any) -> Iterator[Visit]:
         context = browser.new_context(viewport={"width": width, "height": 844}, **options)
-        seen = Visit(context.new_page(), site)
-        seen.open(name)
-        yield seen
-        context.close()
+        try:
+            seen = Visit(context.new_page(), site)
+            seen.open(name)
+            yield seen
+        finally:
+            context.close()
 
     return go
+
+
+@pytest.fixture(scope="session")
+def empty_page(browser: Any) -> Iterator[Any]:
+    """One window for all figures: a fresh one for each costs more than the test."""
+    context = browser.new_context()
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def figure_page(browser: Any, empty_page: Any) -> Any:
+    """`with figure_page("ring", width=390, K=4) as page` shows an interactive figure alone, on an empty page.
+
+    Its module is imported as anywidget would: `lab.compute(state)` in the page; `lab.model` holds the state. `options` are
+    the browser's (color_scheme, reduced_motion, has_touch ...). A message on the console, or an error, is a failure.
+    """
+    from labkit.show import figures
+
+    @contextlib.contextmanager
+    def show(
+        name: str, width: int = 760, options: dict[str, Any] | None = None, **given: Any
+    ) -> Iterator[Any]:
+        options = options or {}
+        seen = {"color_scheme": "light", "reduced_motion": "no-preference"}
+        own = browser.new_context(**options) if set(options) - set(seen) else None
+        page = own.new_page() if own else empty_page
+        page.goto("about:blank")
+        page.set_viewport_size({"width": width, "height": 844})
+        if not own:
+            page.emulate_media(media="screen", **(seen | options))
+        said: list[str] = []
+        note_message = lambda message: said.append(message.text)  # noqa: E731
+        note_error = lambda error: said.append(str(error))  # noqa: E731
+        page.on("console", note_message)
+        page.on("pageerror", note_error)
+        helpers = "pageModel, seconds, bytes, rate, percent, count, digits, decades, ticks"
+        page.evaluate(
+            """async ([source, state]) => {
+              const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+              const figure = await import(url);
+              const model = figure.pageModel(state);
+              globalThis.lab = { ...figure, model };
+              globalThis.lab.leave = figure.default.render({ model, el: document.body });
+            }""",
+            [
+                f"{figures.module(name)}\nexport {{ {helpers} }};",
+                figures.parameters_of(name, **given).state(),
+            ],
+        )
+        yield page
+        page.remove_listener("console", note_message)
+        page.remove_listener("pageerror", note_error)
+        if own:
+            own.close()
+        assert not said
+
+    return show

@@ -70,9 +70,9 @@ def test_an_executed_notebook_is_in_step_and_stores_what_it_printed(notebooks: M
     assert notebooks.stale(md, md.parents[1]) == ""
     assert notebooks.problems(md) == []
     nb = nbformat.read(md.with_suffix(".ipynb"), as_version=4)
-    assert [c.execution_count for c in nb.cells if c.cell_type == "code"] == [1, 2]
+    assert [c.execution_count for c in nb.cells if c.cell_type == "code"] == [1, 2, 3]
     assert nb.cells[-1].outputs[0].text == "42\n"
-    assert nb.cells[1].metadata == {"tags": ["hide-input"]}
+    assert nb.cells[2].metadata == {"tags": ["hide-input"]}
 
 
 def test_file_times_play_no_part(notebooks: ModuleType, md: Path) -> None:
@@ -130,9 +130,9 @@ def set_in(cell: int, **values: Any) -> Callable[[Any], None]:
     [
         (strip, "no execution count in code cell 1"),
         (lambda nb: nb.cells[-1].outputs[0].update(text="43\n"), "outputs other than those its run stored"),
-        (set_in(1, execution_count=7), "not executed from top to bottom"),
-        (set_in(1, source="x = 41"), "other than those of tiny.md"),
-        (lambda nb: nb.cells[1].metadata.update(tags=[]), "other than those of tiny.md"),
+        (set_in(2, execution_count=7), "not executed from top to bottom"),
+        (set_in(2, source="x = 41"), "other than those of tiny.md"),
+        (lambda nb: nb.cells[2].metadata.update(tags=[]), "other than those of tiny.md"),
         (lambda nb: nb.metadata.pop("labkit"), "records no hashes"),
     ],
     ids=["stripped", "output altered", "counts altered", "source altered", "tags altered", "hashes gone"],
@@ -200,3 +200,14 @@ def test_an_interrupted_write_leaves_the_previous_notebook_untouched(
         notebooks.write_atomically(nbformat.v4.new_notebook(), ipynb)
     assert ipynb.read_bytes() == before
     assert sorted(p.name for p in md.parent.iterdir() if p.is_file()) == ["tiny.ipynb", "tiny.md"]
+
+
+def test_how_long_a_run_took_is_noted_where_there_is_a_book(notebooks: ModuleType, tmp_path: Path) -> None:
+    notebooks.record_time("tiny", 1.26, tmp_path)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "book").mkdir()
+    for name, seconds in (("tiny", 9.0), ("big", 2.0), ("tiny", 1.26)):
+        notebooks.record_time(name, seconds, tmp_path)
+    noted = json.loads((tmp_path / "book" / "run_times.json").read_text())
+    assert {name: row["seconds"] for name, row in noted.items()} == {"big": 2.0, "tiny": 1.3}
+    assert all("core" in row["where"] for row in noted.values())

@@ -217,6 +217,19 @@ def meet_looks_at_the_clock_too_early(comm, work_s):
     return left
 
 
+# -- 2.2-6: what a good answer says, criterion by criterion
+
+LOOK_FOR = {
+    "2.2-6": (
+        "Everybody waits: the step takes the maximum over workers, so each hiccup anywhere costs all, and more workers mean "
+        "more hiccups. Remedies: backup workers (waste their work), slack (old parameters), fewer meetings (drift).",
+        "Nobody waits, but its gradient is computed at parameters that others have moved since, more so the slower it is; a "
+        "large step can then diverge. Remedies: smaller or staleness-aware steps (slower), a bound on age (waiting).",
+        "Slack forgives hiccups of up to s steps that come now to one, now to another. From a worker that stays slow the "
+        "others are s steps away soon; from then on it sets the pace whatever s is, and the gradients are older as well.",
+    )
+}
+
 SOLUTIONS = {
     "2.2-1": AXES,
     "2.2-2": ssp_finish,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import labkit.grade.sets
-from labkit.grade import check, exercise_set, judge
+from labkit.grade import check, exercise_set, judge, summary
 
 HERE = Path(__file__).parent
 SETS = sorted(m.name[1:].replace("_", ".") for m in pkgutil.iter_modules(labkit.grade.sets.__path__))
@@ -25,7 +25,8 @@ def key(name: str):
     return module
 
 
-EXERCISES = [(name, id) for name in SETS for id in exercise_set(name)]
+EXERCISES = [(name, id) for name in SETS for id, e in exercise_set(name).items() if not e.rubric]
+IN_WORDS = [(name, id) for name in SETS for id, e in exercise_set(name).items() if e.rubric]
 MUTANTS = [(name, id, i) for name, id in EXERCISES for i in range(len(key(name).MUTANTS[id]))]
 
 
@@ -78,6 +79,18 @@ def test_nonsense_is_wrong_and_never_raises(name, id):
     for answer in nonsense:
         verdict = check(id, answer)
         assert verdict.status == "wrong" and verdict.message, (answer, verdict)
+
+
+@pytest.mark.parametrize("name,id", IN_WORDS)
+def test_an_answer_in_words_is_for_a_human_who_is_told_what_to_look_for(name, id):
+    exercise = exercise_set(name)[id]
+    verdict = check(id)
+    assert (verdict.status, verdict.points, verdict.of) == ("for a human", 0, exercise.points)
+    assert all(what in verdict.message for what, _ in exercise.rubric)
+    assert len(key(name).LOOK_FOR[id]) == len(exercise.rubric)
+    told = "; ".join(key(name).LOOK_FOR[id])
+    assert told not in verdict.message and id not in key(name).MUTANTS
+    assert f"up to {exercise.points} for your words" in str(summary(verdict))
 
 
 def test_every_set_has_three_to_six_exercises_and_its_notebook_checks_them_all():

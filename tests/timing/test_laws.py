@@ -45,7 +45,7 @@ GROUPS = [
 ]
 
 
-@pytest.mark.parametrize("law, oracle", PAIRS, ids=repr)
+@pytest.mark.parametrize("law, oracle", PAIRS, ids=[repr(law) for law, _ in PAIRS])
 def test_quantiles_tails_and_mean_are_scipys(law, oracle):
     q = np.concatenate([np.logspace(-15, -0.01, 60), [0.5, 0.999, 1.0]])
     x = law.isf(q)  # through scipy's sf: its truncnorm.isf is off by 1e-4 in the tail

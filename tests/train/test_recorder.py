@@ -241,6 +241,7 @@ def test_a_backward_that_fails_is_forgotten():
     assert recorder.report().timeline.T == 4
 
 
+@pytest.mark.alone
 def test_its_overhead_is_under_two_per_cent_of_a_50_ms_step():
     """A model of 200 parameters, interleaved with its twin without a recorder; processor time, so that load is no excuse."""
     threads = torch.get_num_threads()

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from labkit.cost.plan.spelling import LAWS, METHODS
 
-#: The job that ``--example`` plans: ResNet-50 as in Goyal et al. 2017, on hosts of 4 with 25 Gbit/s between them.
+#: The job that ``--example`` plans: a ResNet-50 on hosts of 4 with 25 Gbit/s between them; its target is an assumption.
 EXAMPLE = [
     "--parameters", "25.6M", "--precision", "fp32", "--example-ms", "4", "--b", "32", "--network", "25Gbit/s",
     "--latency", "20us", "--inside", "10GB/s", "--inside-latency", "5us", "--per-host", "4", "--price", "2.5/h",

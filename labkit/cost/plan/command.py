@@ -12,6 +12,16 @@ from typing import Any
 from labkit.cost.plan import units
 from labkit.cost.plan.arguments import EXAMPLE, parser
 
+#: The arguments that give the keys of a job.
+TYPED = {
+    "parameters": "--parameters", "element_bytes": "--precision", "example_s": "--example-ms", "overhead_s": "--overhead-ms",
+    "b_examples": "--b", "B_examples": "--B", "backward_share": "--backward-share", "beta_bytes_per_s": "--network",
+    "alpha_s": "--latency", "inside_beta_bytes_per_s": "--inside", "inside_alpha_s": "--inside-latency",
+    "per_host": "--per-host", "price_per_worker_hour": "--price", "S_min_steps": "--steps-min",
+    "B_crit_examples": "--critical-batch", "total_examples": "--examples", "coding_s": "--coding-ms", "at_least": "--goal",
+    "goal": "--goal", "allreduce": "--allreduce",
+}  # fmt: skip
+
 
 def main(argv: list[str]) -> int:
     """Run ``labkit plan`` with these arguments; the exit status: 2 for bad input, with one sentence on stderr."""
@@ -50,8 +60,11 @@ def _plan(given: argparse.Namespace) -> int:
     from labkit.cost.plan.report import as_dict, as_text
     from labkit.cost.plan.suspect import suspicions
 
-    inputs = _inputs(given)
-    case = from_dict(inputs)
+    try:
+        inputs = _inputs(given)
+        case = from_dict(inputs)
+    except ValueError as error:
+        raise ValueError(_as_typed(str(error), given)) from None
     warnings = suspicions(case, sure=given.network is None or units.in_bits(given.network))
     if "alpha_s" not in inputs["cluster"]:
         warnings.append(
@@ -69,6 +82,16 @@ def _plan(given: argparse.Namespace) -> int:
     for warning in warnings:
         print(f"labkit plan: warning: {warning}", file=sys.stderr)
     return 0
+
+
+def _as_typed(complaint: str, given: argparse.Namespace) -> str:
+    """A complaint about a key of the job as one about the argument that gave it, with the value as it was typed."""
+    found = re.fullmatch(r"(\w+)( must .*), got .*", complaint)
+    option = TYPED.get(found[1]) if found else None
+    typed = option and getattr(given, option[2:].replace("-", "_"))
+    if not found or typed is None:
+        return complaint
+    return f"{option}{found[2]}, got {typed}"
 
 
 def _published(as_json: bool) -> int:

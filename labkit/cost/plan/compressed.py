@@ -40,9 +40,10 @@ class Compressed(Method):
 
     @property
     def assumption(self) -> str:
+        free = "" if self.coding_s else ", and coding takes no time"
         if self.omega:
-            return f"unbiased with omega = {self.omega:g}: the critical batch is 1 + omega times as large, and more"
-        return "optimistic: as many steps as sync" + ("" if self.coding_s else ", and coding takes no time")
+            return f"at worst as gradients noisier by omega = {self.omega:.3g} need{free}"
+        return f"optimistic: as many steps as sync{free}"
 
     def step(self, job: Job, cluster: Cluster, K: int) -> Step:
         mean, slowest = mean_s(job, K), slowest_s(job, K)

@@ -21,6 +21,13 @@ from labkit.timing._check import integer
 
 #: A dial is turned by as much up and as much down, in steps of this factor, and a flip is found to this precision.
 RANGE, STRIDE, PRECISION = 1000.0, 2.0, 1e-6
+#: What the dials are called where somebody reads, and the units in which the command line takes their values.
+_NAMES = {"beta": "bandwidth beta", "alpha": "latency alpha", "P": "parameters P"}
+_SCALES = {
+    "bytes/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")),
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")),
+    "parameters": ((1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, "")),
+}
 #: A floor so many times the least time is above it beyond all chance in the simulation.
 BEYOND = 1.05
 
@@ -41,13 +48,13 @@ class Flip:
     until: float
 
     def __str__(self) -> str:
-        way = "up" if self.until > self.now else "down"
+        of = f" {self.unit}" if self.unit.startswith("of ") else ""
+        name = f"{_NAMES.get(self.dial, self.dial)}{of}, turned {'up' if self.until > self.now else 'down'}"
         if self.at is None:
-            return f"{self.dial}: {self.best} stays best {way} to {self.until:.4g} {self.unit}".rstrip()
-        how = "from" if way == "up" else "at"
-        tail = "on" if way == "up" else "and below"
-        return f"{self.dial}: {self.other} is best {how} {self.at:.4g} {self.unit} {tail} (now {self.now:.4g})".replace(
-            "  ", " "
+            return f"{name}: {self.best} stays best, as far as {_said(self.until, self.unit)}"
+        return (
+            f"{name}: {self.other} overtakes {self.best} at {_said(self.at, self.unit)} "
+            f"(now {_said(self.now, self.unit)})"
         )
 
 
@@ -202,6 +209,13 @@ def _flip(dial: Dial, end: float, target: Target, methods: list[Method]) -> Flip
         there = best(middle, now)
         same, at, other = (middle, at, other) if there == now else (same, middle, there)
     return Flip(dial.name, dial.unit, dial.now, now, at, other, end)
+
+
+def _said(value: float, unit: str) -> str:
+    """A value as the command line would take it: 628MB/s, 20us, 25.6M."""
+    scales = _SCALES.get(unit, ((1.0, ""),))
+    scale, letters = next((each for each in scales if value >= each[0]), scales[-1])
+    return f"{value / scale:.4g}{letters}"
 
 
 def _close(a: float, b: float, whole: bool) -> bool:

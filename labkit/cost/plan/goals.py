@@ -83,7 +83,7 @@ class Efficient:
 
 def goal(text: str) -> Goal:
     """The goal that ``text`` names: "time", "price", "knee" or "efficiency>=0.8". ValueError for another."""
-    found = re.fullmatch(r"efficiency\s*>=\s*([0-9.]+)\s*(%?)", text.strip())
+    found = re.fullmatch(r"efficiency\s*>=\s*(\d+\.?\d*|\.\d+)\s*(%?)", text.strip())
     if found:
         return Efficient(float(found[1]) / (100 if found[2] else 1))
     if text.strip() not in POWERS:

@@ -141,7 +141,7 @@ class Cluster:
     """The machines: a network, what a worker costs, and how gradients are summed.
 
     network: a ``Link`` between any two workers, or ``TwoLevel``. price_per_hour: of one worker, in any currency, >= 0.
-    allreduce: "best", whichever costs least (`labkit.cost.best`), or the name of an algorithm (`network.ALGORITHMS`).
+    allreduce: "best", whichever costs least (`labkit.cost.best`), or the name of an algorithm (`network.names`).
     """
 
     network: Network

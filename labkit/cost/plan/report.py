@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import Any
 
 from labkit.cost.plan.case import Case, to_dict
 from labkit.cost.plan.flips import Flip, flips
 from labkit.cost.plan.plan import Plan, Row
-from labkit.cost.plan.text import table
+from labkit.cost.plan.text import ranking, table
 from labkit.cost.plan.why import MEANING, Even, binds, break_even, shares, too_close, verdict
 
 SCHEMA = "labkit-plan-1"
@@ -20,6 +21,11 @@ def as_text(made: Plan, with_flips: bool = True) -> str:
     parts = {name: share for name, share in shares(made, found.row).items() if share >= 0.0005}
     bill = ", ".join(f"{name} {100 * share:.1f} %" for name, share in parts.items())
     lines = [table(made), "", _wrapped(f"Why: {found.sentence}"), _wrapped(f"Its bill: {bill}.")]
+    if others := [row for row in ranking(made) if row.name != found.row.name]:
+        largest = (
+            f"{row.name} {(term := binds(made, row))} {100 * shares(made, row)[term]:.0f} %" for row in others
+        )
+        lines += [_wrapped(f"The largest part of the others' bills: {', '.join(largest)}.")]
     if near := too_close(made):
         lines += [
             _wrapped(f"Too close to call, within two standard errors of it or equal: {', '.join(near)}.")
@@ -27,12 +33,13 @@ def as_text(made: Plan, with_flips: bool = True) -> str:
     if len(made.names) > 1:
         lines += [
             "",
-            "How many times the steps planned each method could need before it loses its place to the best other:",
+            "The steps factor (1: the steps assumed above) at which each method ties with the best other one:",
         ]
         lines += [f"  {_even(even)}" for even in _evens(made)]
         if with_flips:
-            lines += ["", f"Where the ranking by time flips, at K = {found.row.K}:"]
-            lines += [f"  {flip}" for flip in flips(made)]
+            K = found.row.K  # with one worker all methods are the same, whatever else is turned
+            lines += ["", f"Where the ranking by time flips, at K = {K}:"]
+            lines += [f"  {flip}" for flip in flips(made, only=["K"] if K == 1 else None)]
     return "\n".join(lines)
 
 
@@ -86,9 +93,14 @@ def _evens(made: Plan) -> list[Even]:
 
 
 def _even(even: Even) -> str:
-    if even.room >= 1:
-        return f"{even.name:<16} {even.factor:.3g} (stays best below it; next is {even.rival})"
-    return f"{even.name:<16} {even.factor:.3g} (would have to save steps to beat {even.rival})"
+    now = "" if even.now == 1 else f", now {even.now:.3g}"
+    if math.isclose(even.room, 1, rel_tol=1e-9):
+        said = f"ties with {even.rival} as it is"
+    elif even.room > 1:
+        said = f"best below it; then {even.rival}"
+    else:
+        said = f"would have to save steps to beat {even.rival}"
+    return f"{even.name:<16} {even.factor:<6.3g} ({said}{now})"
 
 
 def _wrapped(text: str) -> str:

@@ -1,6 +1,7 @@
 """Methods that need servers to decide who may go on: backup workers, stale synchronous, asynchronous.
 
-The servers are sharded over the workers, so a push and a pull cost what a ring all-reduce does (`network.push_pull`).
+The servers are sharded over the workers: on a flat network a push and a pull then cost what a ring all-reduce does, on
+hosts that share a port more (`network.push_pull`).
 Symbols: K workers, s ``slack``.
 """
 

@@ -9,12 +9,24 @@ from labkit.cost.plan.plan import Plan, Row
 
 def table(made: Plan) -> str:
     """The best K of every method under the plan's goal, best first, and every K of the best of them."""
-    allowed = [made.best(name=name) for name in made.names if _possible(made, name)]
-    best = made.best()
-    ranked = sorted(allowed, key=made.goal.value)
+    best, ranked = made.best(), ranking(made)
     priced = made.cluster.price_per_hour > 0
-    lines = [f"Goal: {made.goal}. {_scaling(made)}", "", *_rows(ranked, priced)]
-    lines += ["", f"{best.name} with every K:", *_rows(list(made.of(best.name)), priced)]
+    unit = time_unit(best.time_s)
+    bill = "price: of all workers together, in the currency given" if priced else "worker-h: hours x K"
+    legend = (
+        f"Every method with its best K. step = compute + wait + comm, in ms; {bill}; effic.: examples a second, of "
+        f"what K undisturbed workers would make that need not communicate."
+    )
+    lines = [
+        textwrap.fill(f"Goal: {made.goal}. {_scaling(made)}", 98),
+        "",
+        *_rows(ranked, priced, unit),
+        "",
+        textwrap.fill(legend, 98),
+    ]
+    if beyond := [name for name in made.names if not _possible(made, name)]:
+        lines.append(textwrap.fill(f"No K reaches the goal with {', '.join(beyond)}.", 98))
+    lines += ["", f"{best.name} with every K:", *_rows(list(made.of(best.name)), priced, unit)]
     ways = ", ".join(f"{row.name} {row.step.algorithm}" for row in ranked)
     lines += ["", textwrap.fill(f"Communication by: {ways}.", 98, subsequent_indent="  ")]
     for name, why in {left.name: left.why for left in reversed(made.left_out)}.items():
@@ -23,6 +35,11 @@ def table(made: Plan) -> str:
     lines += ["", "What is assumed of the number of steps:"]
     lines += [f"  {row.name:<16} {row.method.assumption}" for row in ranked]
     return "\n".join(lines)
+
+
+def ranking(made: Plan) -> list[Row]:
+    """The row of every method's best K, best first; without the methods that the goal does not allow."""
+    return sorted((made.best(name=name) for name in made.names if _possible(made, name)), key=made.goal.value)
 
 
 def _possible(made: Plan, name: str) -> bool:
@@ -36,8 +53,8 @@ def _scaling(made: Plan) -> str:
     return f"Weak scaling: b = {job.b} examples per worker and step, B = K b."
 
 
-def _rows(rows: list[Row], priced: bool) -> list[str]:
-    unit, per = time_unit(max(row.time_s for row in rows))
+def _rows(rows: list[Row], priced: bool, time: tuple[str, float]) -> list[str]:
+    unit, per = time
     bill = "price" if priced else "worker-h"
     head = (
         f"{'method':<16}{'K':>6}{'step ms':>10}{'compute':>9}{'wait':>8}{'comm':>8}{'steps':>10}"
@@ -64,9 +81,9 @@ def time_unit(seconds: float) -> tuple[str, float]:
 
 
 def _n(x: float) -> str:
-    """Four digits, and no more of them than say something."""
+    """Four digits, or three below 1."""
     if x == 0:
         return "0"
     if abs(x) >= 1000:
         return f"{x:.0f}"
-    return f"{x:.3g}" if abs(x) < 1 else f"{x:.4g}"
+    return f"{x:#.3g}" if abs(x) < 1 else f"{x:#.4g}".rstrip(".")

@@ -18,8 +18,8 @@ from labkit.cost.plan.plan import Plan, Row
 
 #: What each part of the bill is, and what would make it smaller.
 MEANING = {
-    "examples": "computing the examples that have to be computed: more workers help",
-    "critical batch": "computing examples that a batch this large wastes: more workers help little",
+    "examples": "computing the examples that have to be computed: more workers share it, and save no money",
+    "critical batch": "computing examples that a batch this large wastes: more workers save little time, and cost",
     "overhead": "what a step costs whatever its batch: more examples per worker help",
     "wait": "waiting for the slowest worker: backup workers, more slack or local steps help",
     "latency": "messages: fewer of them (another all-reduce, larger buckets, local steps) help",

@@ -1,0 +1,62 @@
+"""Every objective of every lab has an exercise, every exercise an objective, and the page says which."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("coverage_tool", ROOT / "book" / "tools" / "coverage.py")
+coverage = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = coverage  # where dataclasses look
+spec.loader.exec_module(coverage)
+
+LABS, SETS, MUTANTS = coverage.read()
+
+
+def test_no_objective_is_without_an_exercise_and_no_exercise_without_an_objective():
+    assert coverage.gaps(LABS, SETS) == []
+
+
+def test_every_lab_is_there_with_three_objectives_or_more():
+    assert {x.name for x in LABS} == {p.stem for p in (ROOT / "notebooks").glob("[0-9]*.md")}
+    assert all(3 <= len(x.objectives) <= 6 for x in LABS)
+
+
+def test_the_committed_page_is_what_labs_sets_and_keys_say():
+    assert (ROOT / "book" / "coverage.md").read_text() == coverage.page(LABS, SETS, MUTANTS), (
+        "run: python book/tools/coverage.py"
+    )
+
+
+def test_the_page_lists_each_objective_with_its_exercises_points_and_mutants():
+    text = coverage.page(LABS, SETS, MUTANTS)
+    for x, _, objective in coverage.numbered(LABS):
+        assert objective.replace("|", "&#124;") in text, x.name
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "After it you can" not in line]
+    assert len(rows) == len(coverage.numbered(LABS)) and all(line.count("|") == 5 for line in rows)
+
+
+def test_a_gap_on_either_side_is_named():
+    first = LABS[0]
+    more = replace(first, objectives=(*first.objectives, "fly"))
+    assert any(first.name in g and "'fly'" in g for g in coverage.gaps([more, *LABS[1:]], SETS))
+    exercises = dict(SETS[first.set])
+    id, e = next(iter(exercises.items()))
+    exercises[id] = replace(e, objectives=())
+    assert f"exercise {id} is about no objective" in coverage.gaps(LABS, {**SETS, first.set: exercises})
+    exercises[id] = replace(e, objectives=(99,))
+    assert any("objective 99" in g for g in coverage.gaps(LABS, {**SETS, first.set: exercises}))
+
+
+def test_objectives_are_read_over_line_breaks_and_a_lab_without_them_is_refused():
+    text = "# 3.4 A lab\n\nWords. After this page you can\n\n- do one thing\n  well;\n- do another.\n\n- not this one\n"
+    x = coverage.lab("3_4_a_lab", text)
+    assert (x.title, x.objectives, x.set) == ("3.4 A lab", ("do one thing well", "do another"), "3.4")
+    assert coverage.lab("11_sharded", text).set == "11"
+    with pytest.raises(ValueError, match="3_4_a_lab must have a title"):
+        coverage.lab("3_4_a_lab", "# 3.4 A lab\n\n- a list\n")

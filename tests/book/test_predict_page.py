@@ -1,0 +1,242 @@
+"""Predict first, in a real browser and with no kernel: covered before, shown after, and the numbers are labkit's."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit.show import number_line
+from labkit.show.predict import Prediction, _Reveal
+
+pytestmark = pytest.mark.browser
+STATIC = Path(__file__).resolve().parents[2] / "book" / "_static"
+HOME = "http://book.test/lab.html"
+SECRET = "Rank 7 is the culprit."
+WAITING = Prediction("Waiting per step", "ms")
+SHARE = Prediction("Share of it", "%", between=(0, 100))
+WINNER = Prediction("Who is first?", choices=("ring", "tree", "the naïve one"))
+ANSWERS: list[tuple[Prediction, float | str]] = [(WAITING, 1470.0), (SHARE, 12.5), (WINNER, "the naïve one")]
+
+
+def lab(answers: list[tuple[Prediction, float | str]]) -> str:
+    """A page as the book has them: for each question a box, its cell, the answer's cell, and prose that tells."""
+    parts = []
+    for i, (bet, answer) in enumerate(answers):
+        shown = _Reveal(bet, answer, bet.sentence(answer))._repr_html_()
+        parts.append(
+            f"""<section id="s{i}"><h2>Claim {i}</h2><p>Some text before.</p>
+            <div class="predict admonition"><p class="admonition-title">Predict first</p><p>{bet.question}</p></div>
+            <div class="cell"><div class="cell_input"><pre>bet = predict(...)</pre></div>
+            <div class="cell_output"><div class="output text_html">{bet._repr_html_()}</div></div></div>
+            <div class="cell tag_hide-output"><div class="cell_input"><pre>assert bet</pre></div>
+            <details class="hide below-input"><summary>Show code cell output</summary>
+            <div class="cell_output"><div class="output text_html">{shown}</div></div></details></div>
+            <p id="told{i}">{SECRET} <a href="#">a link</a></p>
+            <section><h3>For real</h3><p class="later">Later.</p></section></section>"""
+        )
+    style, script = (STATIC / "predict.css").read_text(), (STATIC / "predict.js").read_text()
+    return (
+        f"<!doctype html><html lang=en><head><meta charset=utf-8><title>A lab</title><style>{style}</style>"
+        f"<script>{script}</script></head><body class=bd-article>{''.join(parts)}</body></html>"
+    )
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Callable[..., Any]]:
+    """`opened(answers, script="", **options)` is a page that shows the lab; `script` runs before everything else."""
+    contexts: list[Any] = []
+
+    def go(answers: Any = ANSWERS, script: str = "", address: str = HOME, **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": 390, "height": 844}, **options)
+        contexts.append(context)
+        text = lab(answers)
+        context.route("**/*", lambda route: route.fulfill(body=text, content_type="text/html"))
+        page = context.new_page()
+        page.complaints = []
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on("console", lambda message: page.complaints.append(message.text))
+        if script:
+            page.add_init_script(script)
+        page.goto(address)
+        return page
+
+    yield go
+    complaints = [c for context in contexts for page in context.pages for c in page.complaints]
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+def box(page: Any, i: int) -> Any:
+    return page.locator(".admonition.predict").nth(i)
+
+
+def covered(page: Any, i: int) -> bool:
+    """Whether the answer and the prose after it can neither be seen nor reached; the next section always can."""
+    assert page.locator(".later").nth(i).is_visible()
+    seen = [page.locator(".labkit-reveal").nth(i).is_visible(), page.locator(f"#told{i}").is_visible()]
+    assert len(set(seen)) == 1
+    return not seen[0]
+
+
+def test_before_a_guess_nothing_shows_the_answer(opened: Any) -> None:
+    page = opened()
+    assert [covered(page, i) for i in range(3)] == [True] * 3
+    text = page.locator("body").inner_text()
+    assert SECRET not in text and "1470" not in text and "12.5" not in text
+    assert "1470" not in page.locator(".labkit-reveal").first.get_attribute("data-truth")
+    for _ in range(30):  # nor does the keyboard get there
+        page.keyboard.press("Tab")
+        assert page.evaluate("!document.activeElement.closest('.labkit-covered')")
+
+
+def test_a_guess_is_committed_by_mouse_and_stands_beside_the_truth(opened: Any) -> None:
+    page = opened()
+    box(page, 0).get_by_label("Your guess").fill("300")
+    box(page, 0).get_by_role("button", name="Commit").click()
+    assert not covered(page, 0) and covered(page, 1) and covered(page, 2)
+    said = WAITING.__class__("Waiting per step", "ms", 300).sentence(1470.0)
+    assert box(page, 0).locator(".labkit-said").inner_text() == said
+    assert page.locator(".labkit-reveal").first.inner_text() == said
+    line = box(page, 0).locator("svg.labkit-number-line")
+    assert line.get_attribute("aria-label") == "your guess 300 ms; it is 1470 ms"
+    page.reload()
+    assert not covered(page, 0) and covered(page, 1)
+    assert box(page, 0).locator(".labkit-said").inner_text() == said
+
+
+def test_a_guess_is_committed_by_keyboard_alone(opened: Any) -> None:
+    page = opened()
+    while page.evaluate("document.activeElement.type") != "text":
+        page.keyboard.press("Tab")
+    page.keyboard.type("1,400 ms")
+    page.keyboard.press("Enter")
+    assert not covered(page, 0)
+    assert page.evaluate("document.activeElement.className") == "labkit-said"  # a screen reader reads it out
+    assert "You said 1400 ms; it is 1470 ms. Well predicted" in page.evaluate(
+        "document.activeElement.textContent"
+    )
+
+
+def test_a_slider_moves_the_number_and_the_number_the_slider(opened: Any) -> None:
+    page = opened()
+    slider, field = box(page, 1).get_by_role("slider"), box(page, 1).locator("input[type=text]")
+    slider.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    assert field.input_value() == "53" and slider.get_attribute("aria-valuetext") == "53 %"
+    field.fill("10")
+    assert slider.input_value() == "10"
+    field.press("Enter")
+    assert "You said 10 %; it is 12.5 %" in box(page, 1).locator(".labkit-said").inner_text()
+
+
+def test_a_choice_is_made_by_keyboard(opened: Any) -> None:
+    page = opened()
+    box(page, 2).get_by_role("button", name="Commit").click()
+    assert box(page, 2).get_by_role("alert").inner_text() == "Choose one of these first."
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert box(page, 2).locator(".labkit-said").inner_text() == "You said tree; it is the naïve one."
+
+
+def test_what_is_no_number_is_asked_for_again(opened: Any) -> None:
+    page = opened()
+    for wrong in ("", "many", "1e", "3 or 4", "1e999"):
+        box(page, 0).get_by_label("Your guess").fill(wrong)
+        box(page, 0).get_by_role("button", name="Commit").click()
+        assert covered(page, 0) and "Write a number first" in box(page, 0).get_by_role("alert").inner_text()
+
+
+def test_one_may_ask_to_be_shown_and_everything_can_be_forgotten(opened: Any) -> None:
+    page = opened()
+    box(page, 0).get_by_role("button", name="Show me without guessing").click()
+    assert box(page, 0).locator(".labkit-said").inner_text().startswith("It is 1470 ms.")
+    box(page, 1).get_by_label("Your guess").first.fill("50")
+    box(page, 1).get_by_role("button", name="Commit").click()
+    page.reload()
+    assert [covered(page, i) for i in range(3)] == [False, False, True]
+    box(page, 1).get_by_role("button", name="Forget my guesses on this page").click()
+    assert [covered(page, i) for i in range(3)] == [True] * 3
+    page.reload()
+    assert [covered(page, i) for i in range(3)] == [True] * 3
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_another_page_has_guesses_of_its_own(opened: Any) -> None:
+    page = opened()
+    box(page, 0).get_by_label("Your guess").fill("300")
+    box(page, 0).get_by_label("Your guess").press("Enter")
+    page.goto(HOME.replace("lab", "other"))
+    assert covered(page, 0)
+
+
+@pytest.mark.parametrize("stored", ["{", "null", "3", '{"other": 1}'])
+def test_what_somebody_else_stored_is_no_guess(opened: Any, stored: str) -> None:
+    key = f"labkit-guess:/lab.html:{WAITING.key}"
+    page = opened(script=f"localStorage.setItem({json.dumps(key)}, {json.dumps(stored)})")
+    assert covered(page, 0)
+
+
+def test_where_nothing_may_be_stored_it_still_asks_and_answers(opened: Any) -> None:
+    denied = "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('denied'); } })"
+    page = opened(script=denied)
+    box(page, 0).get_by_label("Your guess").fill("300")
+    box(page, 0).get_by_label("Your guess").press("Enter")
+    assert not covered(page, 0)
+
+
+def test_a_link_to_what_is_covered_opens_it(opened: Any) -> None:
+    page = opened(address=f"{HOME}#told1")
+    assert not covered(page, 1) and covered(page, 0)
+
+
+def test_on_paper_and_without_the_script_nothing_is_covered(opened: Any) -> None:
+    page = opened()
+    page.emulate_media(media="print")
+    assert page.locator("#told0").is_visible()
+    plain = opened(java_script_enabled=False)
+    assert plain.locator("#told0").is_visible()
+    assert not plain.locator(".labkit-reveal").first.is_visible()  # behind the notebook's own fold
+    plain.locator("summary").first.click()
+    assert "It is 1470 ms." in plain.locator(".labkit-reveal").first.inner_text()
+
+
+def test_the_script_says_and_draws_what_labkit_does(opened: Any) -> None:
+    page = opened()
+    truths = [1470.0, 0.4167, 263_412, -15, 0, 1e-15, 128.68, 2.078, 1e6, 12345.678, 3]
+    guesses = [1470, 1, 0, -3, 0.42, 2e5, 1e-12, 14_701, 3.14159, 1e16]
+    pairs = [(g, t) for g in guesses for t in truths]
+    js = page.evaluate(
+        """pairs => pairs.map(([g, t]) => {
+          const p = window.labkitPredict, line = p.ends(g, t);
+          return [p.sentence({unit: "ms"}, g, t), p.amount(t, "ms"), line, p.place(g, line), p.place(t, line)];
+        })""",
+        pairs,
+    )
+    for (g, t), (sentence, amount, line, *places) in zip(pairs, js, strict=True):
+        assert sentence == Prediction("q", "ms", g).sentence(t)
+        assert amount == number_line.amount(t, "ms")
+        ours = number_line.ends(g, t)
+        assert line[2] == ours[2] and all(
+            math.isclose(a, b, rel_tol=1e-12) for a, b in zip(line[:2], ours[:2], strict=True)
+        )
+        for x, place in zip((g, t), places, strict=True):
+            assert 0 <= place <= 1 and math.isclose(place, number_line.place(x, ours), abs_tol=1e-12)
+
+
+def test_numbers_are_read_as_people_write_them(opened: Any) -> None:
+    written = {
+        "1470": 1470, " 1,470 ": 1470, "1,234,567.5": 1234567.5, "0,5": 0.5, ",5": 0.5, ".5": 0.5, "−3": -3,
+        "1e-3": 1e-3, "1E6": 1e6, "12 %": 12, "300ms": 300, "80 000": 80000, "2 of 6": 2, "5.": 5, "": None,
+        "1470 or so": 1470, "x": None, "1.2.3": None, "1,2,3": None, "--1": None, "1e": None, "Infinity": None,
+    }  # fmt: skip
+    page = opened()
+    got = page.evaluate("texts => texts.map(window.labkitPredict.read)", list(written))
+    assert dict(zip(written, got, strict=True)) == written

@@ -1,0 +1,362 @@
+"""A row for every submission, whatever happens; reports that hold what students wrote without obeying it."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import grading_fakes as f
+from crew_worker import does_not_open, worker
+
+from labkit.grade import find
+from labkit.grade.batch import (
+    Graded,
+    Key,
+    Plan,
+    Row,
+    flag_duplicates,
+    grade_one_submission,
+    key_sets,
+    questions,
+)
+from labkit.grade.collect import Submission
+from labkit.grade.crew import Crew, CrewError, Lost
+from labkit.grade.feedback import MEANING, page, write_pages
+from labkit.grade.marks import load_marks, read_marks, save_marks, with_marks
+from labkit.grade.outcome import STATUSES
+from labkit.grade.report import safe, table, write_reports
+from labkit.grade.store import Store, digest, read_rows, seed_of_run, write_whole
+from labkit.grade.submission import released
+
+BOOKS = [(released("2.2", f.RELEASED), Key.load(f.KEY, "2.2"))]
+
+
+def graded(path, nb=None, student="anna", problem=""):
+    if nb is not None:
+        f.write(path, nb)
+    return grade_one_submission(Submission(student, path.name, path, problem), BOOKS, f.Core(), 5)
+
+
+# -- one submission --
+
+
+def test_each_exercise_has_its_status_points_and_message(tmp_path):
+    nb = f.answered(
+        "2.2",
+        {
+            "2.2-2": f.SSP,
+            "2.2-3": f.OVERLAP_WRONG,
+            "2.2-4": "def blame(a):\n    return rank",
+            "2.2-6": "Wait.",
+        },
+    )
+    f.mine(nb, "2.2-5")["source"] = "def my_meet(comm, work_s): ..."
+    (row,) = graded(tmp_path / "x.ipynb", nb)
+    assert {e.id[-1]: e.status for e in row.exercises} == {
+        "1": "NO_RESULT", "2": "PASS", "3": "WRONG", "4": "WRONG", "5": "NEEDS_HUMAN", "6": "NEEDS_HUMAN",
+    }  # fmt: skip
+    assert (row.points, row.of, row.waiting, row.failed) == (3, 15, True, False)
+    assert all(e.message for e in row.exercises if e.status != "PASS")
+    assert "Look" not in row.exercises[5].message and "Everybody waits" in row.exercises[5].log
+
+
+def test_a_helper_that_stands_outside_the_answer_is_named(tmp_path):
+    nb = f.answered("2.2", {"2.2-3": "best(1, 2)\n" + f.OVERLAP})
+    nb["cells"].insert(1, f.code("best = max"))
+    (row,) = graded(tmp_path / "x.ipynb", nb)
+    assert row.exercises[2].status == "ERROR" and "best is defined in cell 2" in row.exercises[2].message
+
+
+def test_what_cannot_be_read_or_told_has_a_row_that_says_why(tmp_path):
+    (tmp_path / "x.ipynb").write_text("{")
+    assert [(r.status, r.set) for r in graded(tmp_path / "x.ipynb")] == [("UNREADABLE", "")]
+    assert graded(tmp_path / "y.ipynb")[0].status == "UNREADABLE"
+    assert graded(tmp_path / "z", problem="this is a link")[0].message == "this is a link"
+    assert (
+        graded(tmp_path / "w.ipynb", {"nbformat": 4, "cells": [f.markdown("hi")]})[0].status == "NEEDS_HUMAN"
+    )
+
+
+def test_a_grader_that_fails_on_one_answer_says_so_and_judges_the_others(tmp_path):
+    nb = f.answered("2.2", {"2.2-3": "# THE GRADER FAILS\n" + f.OVERLAP, "2.2-2": f.SSP})
+    (row,) = graded(tmp_path / "x.ipynb", nb)
+    assert row.failed and row.exercises[1].status == "PASS"
+    assert row.exercises[2].status == "GRADER_ERROR" and "out of cheese" in row.exercises[2].log
+    assert "cheese" not in row.exercises[2].message
+
+
+def test_questions_are_the_same_for_all_students_of_a_run_other_with_another_seed_and_hidden_ones_follow():
+    hidden = Key.load(f.KEY, "2.2").hidden["2.2-2"]
+
+    def asked(seed, hidden=None):
+        return [c.args[0] for c in questions(find("2.2-2"), hidden, seed)]
+
+    assert all(np.array_equal(a, b) for a, b in zip(asked(1), asked(1), strict=True))
+    assert not np.array_equal(asked(1)[0], asked(2)[0])
+    assert len(asked(1, hidden)) > len(asked(1))
+
+
+def test_two_submissions_of_one_student_for_one_set_are_both_there_and_flagged():
+    rows = [
+        Row("anna", "a", "2.2"),
+        Row("anna", "b", "2.2"),
+        Row("anna", "c", "10.3"),
+        Row("bob", "d", "2.2"),
+    ]
+    assert [r.flags for r in flag_duplicates(rows)] == [
+        ("also handed in: b",),
+        ("also handed in: a",),
+        (),
+        (),
+    ]
+
+
+def test_the_key_folder_says_which_sets_there_are():
+    assert "10.10" not in key_sets(f.KEY)[:3] and set(key_sets(f.KEY)) >= {"2.2", "10.3", "12"}
+    with pytest.raises(ValueError, match="key must be a folder"):
+        key_sets(f.RELEASED)
+
+
+# -- the crew --
+
+
+def test_a_grader_that_dies_hangs_or_raises_loses_no_task(tmp_path):
+    mark = str(tmp_path / "mark")
+    tasks = [("a", ""), ("die once", mark), ("die", mark), ("raise", ""), ("hang", ""), ("b", "")]
+    with Crew(worker, 2, limit_s=1.0) as crew:
+        got = dict(crew.work_off(tasks))
+        assert sorted(got) == [0, 1, 2, 3, 4, 5]
+        assert [got[i][0] for i in (0, 1, 5)] == ["a", "die once", "b"]
+        assert "exit code 3" in got[2].why and "RuntimeError: no" in got[3].why and "after 1 s" in got[4].why
+        assert all(isinstance(got[i], Lost) for i in (2, 3, 4))
+        again = dict(crew.work_off([("c", ""), ("d", "")]))
+        assert {a for a, _ in again.values()} == {"c", "d"}
+        pids = [w.process.pid for w in crew._workers]
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert list(Crew(worker, 1).work_off([])) == []
+
+
+def test_a_grader_that_cannot_open_stops_the_batch_in_a_sentence():
+    with pytest.raises(CrewError, match="RuntimeError: no sandbox here"), Crew(does_not_open, 2) as crew:
+        list(crew.work_off([1, 2, 3]))
+    with pytest.raises(ValueError, match="jobs must be at least 1, not 0"):
+        Crew(worker, 0)
+
+
+# -- the store --
+
+
+def test_a_result_is_found_again_only_for_the_same_file_key_and_seed_and_only_whole(tmp_path):
+    path = f.write(tmp_path / "x.ipynb", f.answered("2.2", {"2.2-3": f.OVERLAP}))
+    s = Submission("anna", "x.ipynb", path)
+    rows = grade_one_submission(s, BOOKS, f.Core(), 5)
+    store = Store(tmp_path / "out", digest(Plan(f.KEY, f.RELEASED, ("2.2",), 5, f.fake)))
+    assert store.load(s) is None
+    store.save(s, rows)
+    assert store.load(s) == rows
+    assert store.load(Submission("bob", "x.ipynb", path)) is None
+    other = Store(tmp_path / "out", digest(Plan(f.KEY, f.RELEASED, ("2.2",), 6, f.fake)))
+    assert other.load(s) is None, "another seed"
+    (stored,) = (tmp_path / "out" / "results").iterdir()
+    stored.write_text(stored.read_text()[:100])
+    assert store.load(s) is None, "half a file"
+    store.save(s, rows)
+    f.write(path, f.answered("2.2", {"2.2-3": f.OVERLAP_WRONG}))
+    assert store.load(s) is None, "another file"
+    store.save(s, [Row("anna", "x.ipynb", "", "GRADER_ERROR", "")])
+    assert store.load(s) is None, "what failed is tried again"
+
+
+def test_files_are_whole_or_not_there_and_a_full_disk_leaves_what_was(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    write_whole(path, "old")
+    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, "new")
+    assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def test_the_seed_is_drawn_once_per_run_and_kept(tmp_path):
+    drawn = seed_of_run(tmp_path, None)
+    assert (
+        seed_of_run(tmp_path, None) == drawn
+        and json.loads((tmp_path / "run.json").read_text())["seed"] == drawn
+    )
+    assert seed_of_run(tmp_path, 7) == 7 and seed_of_run(tmp_path, None) == 7
+    assert len({seed_of_run(None, None) for _ in range(5)}) == 5
+
+
+# -- reports --
+
+EVIL = '=HYPERLINK("http://x")<script>alert(1)</script>'
+
+
+def rows():
+    each = [
+        Graded("2.2-1", "Three systems", "PASS", 2, 2, answer="axes"),
+        Graded("2.2-2", "The dial", "WRONG", 0, 3, f"too large\n{EVIL}", "SECRET LOG"),
+        Graded(
+            "2.2-6",
+            "In words",
+            "NEEDS_HUMAN",
+            0,
+            3,
+            "a person reads",
+            "1 for: this",
+            answer=f"{EVIL}\nsecond line",
+        ),
+    ]
+    return [
+        Row("anna", "anna/x.ipynb", "2.2", exercises=tuple(each), flags=("also handed in: y",)),
+        Row(EVIL, "@evil.ipynb", "", "UNREADABLE", "the file is empty"),
+        Row("Zoë 王", "z.ipynb", "10.3", exercises=(Graded("10.3-1", "One", "PASS", 4, 4),)),
+    ]
+
+
+def read_csv(path):
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_reports_hold_a_line_for_each_and_disarm_formulas(tmp_path):
+    write_reports(rows(), tmp_path, {"seed": 3})
+    grades = read_csv(tmp_path / "grades.csv")
+    assert [(g["student"][:4], g["total"], g["of"], g["waiting"], g["status"]) for g in grades] == [
+        ("anna", "2", "8", "1", "graded"), ("'=HY", "", "", "0", "UNREADABLE"), ("Zoë ", "4", "4", "0", "graded"),
+    ]  # fmt: skip
+    assert grades[0]["3"] == "?" and grades[0]["2"] == "0" and grades[1]["submission"] == "'@evil.ipynb"
+    each = read_csv(tmp_path / "exercises.csv")
+    assert [e["status"] for e in each] == ["PASS", "WRONG", "NEEDS_HUMAN", "UNREADABLE", "PASS"]
+    assert read_csv(tmp_path / "gradebook.csv")[0] == {
+        "student": "anna", "problem set 2.2 (of 8)": "?", "problem set 10.3 (of 4)": "",
+    }  # fmt: skip
+    marks = read_csv(tmp_path / "to_mark.csv")
+    assert (
+        marks[0]["answer"].startswith("'=")
+        and marks[0]["rubric"] == "1 for: this"
+        and marks[1]["exercise"] == ""
+    )
+    for path in tmp_path.glob("*.csv"):
+        assert all(
+            not cell.startswith(("=", "+", "-", "@")) for line in read_csv(path) for cell in line.values()
+        )
+    assert read_rows(tmp_path) == (rows(), {"seed": 3})
+
+
+@pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", " =1", "\t=1", "\r=1", "\n=1", "＝1"])
+def test_no_cell_begins_like_a_formula(text):
+    assert safe(text) == f"'{text}"
+
+
+def test_ordinary_cells_stay_as_they_are():
+    assert [safe(t) for t in ("", "anna", "3.5", "a=b", "O'Neil")] == ["", "anna", "3.5", "a=b", "O'Neil"]
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.text = [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_feedback_page_escapes_everything_and_keeps_the_instructors_log_back():
+    tags = Tags()
+    tags.feed(page(EVIL, rows()))
+    assert not {"script", "a", "img", "link"} & {tag for tag, _ in tags.seen}
+    assert "<script>alert(1)</script>" in tags.text and "SECRET" not in tags.text
+    assert ("html", {"lang": "en"}) in tags.seen and "main" in {tag for tag, _ in tags.seen}
+    for says in (
+        "2 of 8 points, and 3 more are still open",
+        "not right yet",
+        "a person will look",
+        "the file is empty",
+    ):
+        assert says in tags.text
+    assert "1 for: this" not in tags.text
+    assert set(MEANING) == set(STATUSES)
+
+
+def test_pages_of_students_whose_names_collide_or_climb_are_apart_and_inside(tmp_path):
+    students = ["anna", "Anna", "../../etc/passwd", "a/b", "a_b", "...", "x" * 500, "王"]
+    paths = write_pages([Row(s, "x", "", "UNREADABLE", "w") for s in students], tmp_path)
+    assert len({str(p).casefold() for p in paths.values()}) == len(students)
+    assert all(p.parent == tmp_path and p.exists() for p in paths.values())
+
+
+def test_the_table_shows_points_signs_and_a_legend_in_columns():
+    lines = table(rows()).splitlines()
+    assert lines[1].split()[:7] == ["anna", "2.2", "2", "x", "?", "2+?", "8"]
+    assert "UNREADABLE: the file is empty" in lines[2] and "NEEDS_HUMAN 1" in lines[-1]
+    assert table([]).strip().startswith("student")
+
+
+# -- a person's points --
+
+
+def marked(tmp_path, text):
+    path = tmp_path / "marks.csv"
+    path.write_text(text)
+    return read_marks(path, rows())
+
+
+def test_a_persons_points_are_merged_kept_and_hold_for_that_answer_only(tmp_path):
+    write_reports(rows(), tmp_path, {})
+    lines = read_csv(tmp_path / "to_mark.csv")
+    lines[0] |= {"points": "2.5", "comment": "Who waits?"}
+    with (tmp_path / "marks.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, lines[0])
+        writer.writeheader()
+        writer.writerows(lines)
+    save_marks(read_marks(tmp_path / "marks.csv", rows()), tmp_path)
+    after = with_marks(rows(), load_marks(tmp_path))
+    words = after[0].exercises[2]
+    assert (words.status, words.points, after[0].points, after[0].waiting) == ("WRONG", 2.5, 4.5, False)
+    assert "marked by a person" in words.message and "Who waits?" in words.message
+    assert with_marks(after, load_marks(tmp_path)) == after
+    new = [
+        Row(
+            "anna", "anna/x.ipynb", "2.2", exercises=(Graded("2.2-6", "", "NEEDS_HUMAN", 0, 3, answer="new"),)
+        )
+    ]
+    assert with_marks(new, load_marks(tmp_path)) == new, "another answer waits again"
+
+
+def test_full_points_pass_and_a_semicolon_file_with_decimal_commas_is_read(tmp_path):
+    marks = marked(tmp_path, "submission;exercise;points\nanna/x.ipynb;2.2-6;3\nanna/x.ipynb;2.2-2;1,5\n")
+    after = with_marks(rows(), marks)[0].exercises
+    assert [(e.status, e.points) for e in after] == [("PASS", 2), ("WRONG", 1.5), ("PASS", 3)]
+
+
+@pytest.mark.parametrize(
+    "line, why",
+    [
+        ("anna/x.ipynb,2.2-6,4", "from 0 to 3, not '4'"),
+        ("anna/x.ipynb,2.2-6,-1", "from 0 to 3"),
+        ("anna/x.ipynb,2.2-6,nan", "from 0 to 3"),
+        ("anna/x.ipynb,2.2-6,good", "entry 2"),
+        ("anna/x.ipynb,2.2-9,1", "no exercise '2.2-9'"),
+        ("bob.ipynb,2.2-6,1", "of submission 'bob.ipynb'"),
+    ],
+)
+def test_points_that_are_not_possible_are_refused_in_a_sentence(tmp_path, line, why):
+    with pytest.raises(ValueError, match=why):
+        marked(tmp_path, f"submission,exercise,points\n{line}\n")
+    with pytest.raises(ValueError, match="must have the columns"):
+        marked(tmp_path, "a,b\n1,2\n")
+    with pytest.raises(ValueError, match="CSV file"):
+        read_marks(tmp_path / "none.csv", rows())
