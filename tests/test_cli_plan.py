@@ -188,6 +188,7 @@ def test_a_confused_unit_is_warned_of_and_planned(capsys):
 def test_published_prints_the_table_and_its_json(capsys):
     assert "Horovod" in said(capsys, "plan", "--published")[1]
     assert len(json.loads(said(capsys, "plan", "--published", "--json")[1])) > 20
+    assert said(capsys, "plan", "--published", "--K", "8")[0] == 2
 
 
 def test_the_help_fits_and_the_module_runs_and_imports_nothing_heavy():

@@ -54,7 +54,8 @@ class Finding:
 
 
 def examine(cases: Iterable[Case], ask: Callable[[Case], Any]) -> Finding:
-    """Put ``cases`` one after another; the first that is not right decides. Raises GraderFailure."""
+    """Put ``cases`` one after another; the first that is not right decides. Raises GraderFailure, also if there are none."""
+    number = 0
     for number, case in enumerate(cases, 1):
         at = f"case {number}" + (f", {case.label}" if case.label else "")
         try:
@@ -72,6 +73,8 @@ def examine(cases: Iterable[Case], ask: Callable[[Case], Any]) -> Finding:
         except Exception as error:  # no judge expects every shape that an answer can have
             said = f"what it returns can't be judged ({type(error).__name__}: {error}){_with(case)}"
             return Finding(WRONG, said, at, _trace(error))
+    if not number:
+        raise GraderFailure("there is no question to put, and so nothing to be right about")
     return Finding(PASS)
 
 

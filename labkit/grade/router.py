@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from labkit.grade.child import NO_ANSWER
 from labkit.grade.remote import dtype_of
 
 MOST_MESSAGES = 100_000
+MOST_S = 1e12  # on a worker's clock: some 30,000 years
 
 
 class Router:
@@ -125,6 +127,10 @@ class Router:
         return self.comm.now()
 
     def _compute(self, asked: dict[str, Any]) -> Any:
+        for given in (asked["work"], asked["seconds"]):
+            with contextlib.suppress(TypeError):
+                if given is not None and float(given) > MOST_S:  # a few more, and the clock is at infinity
+                    raise ValueError(f"seconds must be at most {MOST_S:.0e}, got {float(given):.3g}")
         if asked["ran"]:
             return self.comm.compute(_nothing, seconds=asked["seconds"])
         return self.comm.compute(asked["work"], seconds=asked["seconds"])

@@ -479,11 +479,12 @@ def test_threads_without_end_are_limited(hasty):
 
 
 @pytest.mark.parametrize("body", ["os.kill(os.getppid(), 9)", "os.kill(-1, 9)", "os.kill(0, 9)", "os.kill(1, 9)",
-                                  "os.killpg(os.getpgid(os.getppid()), 9)", f"os.kill({os.getpid()}, 9)",
+                                  "os.killpg(os.getpgid(os.getppid()), 9)", "os.kill(GRADER, 9)",
                                   "signal.pthread_kill(1, 9)"])  # fmt: skip
 def test_the_grader_cannot_be_killed(z, body):
     if not (z.walls.filter or z.walls.world):
         pytest.skip("this machine allows neither namespaces nor a filter")
+    body = body.replace("GRADER", str(os.getpid()))
     outcome = grade(z, f"import os, signal\ndef f(x):\n    {body}\n    return np.zeros(3)")
     assert outcome.status in ("ERROR", "WRONG", "KILLED", "NO_RESULT")
 

@@ -60,7 +60,8 @@ def test_what_is_received_is_the_receivers_own():
 
 @pytest.mark.parametrize(
     "value", [object(), lambda: 1, np, np.array([None]), np.zeros(2, "M8[s]"), np.zeros(2, [("a", "f8")]), 2**5000,
-              type, slice(1), memoryview(b"x")], ids=repr
+              type, slice(1), memoryview(b"x")],
+    ids=["object", "lambda", "module", "objects", "dates", "records", "long", "type", "slice", "memory"],
 )  # fmt: skip
 def test_what_is_not_plain_arrives_as_a_stand_in_that_no_judge_takes_for_a_number(value):
     got = wire.decode(wire.encode(value))

@@ -30,6 +30,10 @@ def main(argv: list[str]) -> int:
     try:
         given = parse(argv)
         if given.published:
+            if set(argv) - {"--published", "--json"}:
+                raise ValueError(
+                    "--published takes its inputs from the papers: give nothing beside it but --json"
+                )
             return _published(given.json)
         if given.example:
             print("python -m labkit plan " + " ".join(EXAMPLE) + "\n", file=sys.stderr)
