@@ -156,7 +156,7 @@ class Child:
         if -code == signal.SIGXFSZ:
             return Ended(KILLED, f"it wrote a file of more than {self._limits.files_bytes:,} bytes")
         if -code == signal.SIGKILL:
-            return Ended(KILLED, "the system ended it: too much memory, or processor time")
+            return Ended(KILLED, "the system ended it: too much memory, processor time, or files")
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         return Ended(KILLED, f"its process was ended by {name}")
 

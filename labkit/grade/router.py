@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,7 @@ class Router:
     def _compute(self, asked: dict[str, Any]) -> Any:
         for given in (asked["work"], asked["seconds"]):
             with contextlib.suppress(TypeError):
-                if given is not None and float(given) > MOST_S:  # a few more, and the clock is at infinity
+                if given is not None and MOST_S < float(given) < math.inf:  # a few, and the clock is there
                     raise ValueError(f"seconds must be at most {MOST_S:.0e}, got {float(given):.3g}")
         if asked["ran"]:
             return self.comm.compute(_nothing, seconds=asked["seconds"])

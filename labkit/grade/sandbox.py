@@ -127,11 +127,16 @@ def _new_root(root: str, show: list[str], hide: list[str]) -> None:
     for path in hide:
         if os.path.isdir(root + path):
             _mount("tmpfs", root + path, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "size=4k,mode=000")
-    os.makedirs(f"{root}/tmp", exist_ok=True)
+    os.makedirs(root + own_folder(show), exist_ok=True)
     _read_only(root)
     os.chdir(root)
     _libc("chroot", root.encode())
     os.chdir("/")
+
+
+def own_folder(show: list[str]) -> str:
+    """Where an answer's temporary folder goes: not over anything that it may read, as an environment made in /tmp."""
+    return "/answer" if any(path.startswith("/tmp/") for path in show) else "/tmp"
 
 
 def _bind(path: str, target: str) -> None:
@@ -178,12 +183,14 @@ def lock_in(
             "tmpfs", folder, "tmpfs", _NOSUID | _NODEV | _NOEXEC, f"size={limits.files_bytes},nr_inodes=1000"
         )
     os.chdir(folder)
+    # Elsewhere a file may be out of sight, open and without a name: then its size is all there is to limit.
+    file_bytes = limits.files_bytes if walls.files else max(limits.files_bytes // 16, 1)
     # All of a user's processes count, unless these have a world of their own.
     threads = limits.threads + (0 if walls.world else 4096)
     for name, soft, hard in (
         ("RLIMIT_AS", memory_bytes, memory_bytes),
         ("RLIMIT_CPU", limits.cpu_s, limits.cpu_s + 1),
-        ("RLIMIT_FSIZE", limits.files_bytes, limits.files_bytes),
+        ("RLIMIT_FSIZE", file_bytes, file_bytes),
         ("RLIMIT_NOFILE", 256, 256),
         ("RLIMIT_CORE", 0, 0),
         ("RLIMIT_NPROC", threads, threads),

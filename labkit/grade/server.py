@@ -30,6 +30,7 @@ from labkit.grade.sandbox import (
     enter_world,
     go_first_when_memory_is_short,
     lock_in,
+    own_folder,
     visible,
 )
 
@@ -37,6 +38,7 @@ _MET = (
     "numpy", "numpy.linalg", "numpy.random", "labkit.comm", "labkit.comm.simulated", "labkit.collectives", "labkit.cost",
     "labkit.grade.check", "labkit.learn", "labkit.timing", "labkit.compress",
 )  # fmt: skip
+LOOK_S = 0.1  # between two looks at what answers have written to the machine's own disk
 _NOT_FOR_ANSWERS = ("labkit.grade.sets", "labkit.grade.selftest", "labkit.grade.batch")
 
 
@@ -84,13 +86,18 @@ class _Server:
     ) -> None:
         self.control, self.walls, self.memory, self.show = control, walls, memory, show
         self.codes: dict[int, int | None] = {}  # how each child ended; None: it has not
-        self.folders: list[str] = []
+        self.folders: dict[str, int] = {}  # on the machine's own disk, and whose they are
+        self.most = 0  # bytes in each
 
     def serve(self) -> None:
         """Answer the grader until it is gone."""
         while True:
+            self.control.settimeout(LOOK_S if self.folders else None)
             try:
                 line, fds, _, _ = socket.recv_fds(self.control, 4096, 2)
+            except TimeoutError:
+                self._end_who_fills_the_disk()
+                continue
             except OSError:
                 line = b""
             if not line:
@@ -110,7 +117,7 @@ class _Server:
 
     def _fork(self, fds: list[int], limits: Limits) -> dict[str, Any]:
         line, output = fds
-        folder = "/tmp" if self.walls.files else tempfile.mkdtemp(prefix="labkit-answer-")
+        folder = own_folder(self.show[0]) if self.walls.files else tempfile.mkdtemp(prefix="labkit-answer-")
         try:
             pid = os.fork()
         except OSError as error:
@@ -121,8 +128,15 @@ class _Server:
         os.close(output)
         self.codes[pid] = None
         if not self.walls.files:
-            self.folders.append(folder)
+            self.folders[folder], self.most = pid, limits.files_bytes
         return {"pid": pid}
+
+    def _end_who_fills_the_disk(self) -> None:
+        """Where a folder has no file system of its own, nothing but this looks at all of it."""
+        for folder, pid in self.folders.items():
+            if _overfull(folder, self.most) and self.codes.get(pid) is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _child(self, line: int, output: int, limits: Limits, folder: str) -> NoReturn:
         try:
@@ -138,7 +152,7 @@ class _Server:
             sys.stdin, sys.stdout, sys.stderr = (
                 os.fdopen(fd, "r" if fd == 0 else "w", 1, closefd=False, errors="replace") for fd in range(3)
             )
-            os.environ["HOME"] = folder
+            os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
             signal.signal(signal.SIGINT, signal.default_int_handler)
             talk = Line(socket.socket(fileno=moved), limits.answer_bytes)
             memory = self.memory + limits.memory_bytes if self.memory else 1 << 46
@@ -192,6 +206,22 @@ class _Server:
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
         self.folders.clear()
+
+
+def _overfull(folder: str, most: int) -> bool:
+    """Whether there are more than ``most`` bytes, or 1000 files, in a folder that somebody may be writing to."""
+    waiting, nbytes, files = [folder], 0, 0
+    while waiting and nbytes <= most and files <= 1000:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                files += 1
+                if files > 1000:
+                    break
+                with contextlib.suppress(OSError):
+                    nbytes += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return nbytes > most or files > 1000
 
 
 def _own_children() -> list[int]:

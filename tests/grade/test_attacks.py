@@ -12,8 +12,8 @@ import pytest
 
 from labkit.grade.exercise import Case, Exercise, same_array
 from labkit.grade.grading import Outcome, grade_one
-from labkit.grade.sandbox import Limits
-from labkit.grade.zygote import Zygote
+from labkit.grade.sandbox import Limits, own_folder
+from labkit.grade.zygote import GraderFailure, Zygote
 
 pytestmark = pytest.mark.processes
 SECRET = 271828.182845  # what a right answer would have to contain, known to the judge alone
@@ -280,6 +280,9 @@ def say(frame, fd=100):
         "h = json.dumps([['a', '|O', [1], 0], [8]]).encode(); say(struct.pack('>I', len(h)) + h + b'12345678')",
         "h = json.dumps([['a', '<f8', [2**40], 0], [8]]).encode(); say(struct.pack('>I', len(h)) + h + b'12345678')",
         "h = json.dumps([['r', 0, 10**15, 1], []]).encode(); say(struct.pack('>I', len(h)) + h)",
+        "h = json.dumps([['a', 'f8,' * 10**6, [1], 0], [8]]).encode(); say(struct.pack('>I', len(h)) + h + b'12345678')",
+        "h = json.dumps([['l', *[['a', '|u1', [10**6], 0]] * 50_000], [10**6]]).encode()"
+        "; say(struct.pack('>I', len(h)) + h + bytes(10**6))",
     ],
 )
 def test_forged_messages_score_nothing(z, body):
@@ -331,6 +334,11 @@ def test_judges_and_keys_and_other_peoples_files_are_out_of_sight(z, tmp_path):
     """
     outcome = grade(z, source)
     assert outcome.status == "PASS" and "seen: [] [] True" in outcome.log
+
+
+def test_the_temporary_folder_covers_nothing_that_an_answer_needs():
+    assert own_folder(["/usr", "/home/x/env"]) == "/tmp"
+    assert own_folder(["/usr", "/tmp/env"]) == "/answer"
 
 
 def test_planted_modules_and_the_environment_do_not_reach_it(z, tmp_path, monkeypatch):
@@ -580,6 +588,7 @@ def test_bytes_are_counted_where_a_worker_cannot_write(z):
         ("comm.send([1], 1)", "numpy array"),
         ("[comm.isend(np.zeros(400_000), 1) for _ in range(99)] if comm.rank == 0 < comm.K - 1 else 0", "more than the"),
         ("comm.isend(np.zeros(4_000_000), 1) if comm.rank == 0 < comm.K - 1 else 0", "32,000,0"),
+        ("[comm.compute(seconds=1e308) for _ in range(3)]", "at most"),
     ],
 )  # fmt: skip
 def test_trouble_between_workers_is_named_as_in_the_notebook(z, body, says):
@@ -616,7 +625,10 @@ def test_without_namespaces_files_and_processes_are_still_out_of_reach(tmp_path)
             pytest.skip("this machine has neither Landlock nor seccomp")
         assert "namespaces" in z.isolation and "Landlock" in z.isolation
         source = f"""
-        import os, glob, math, statistics
+        import fcntl, glob, math, os, statistics, tempfile
+        def signalled(pid):
+            end, _ = os.pipe()
+            fcntl.fcntl(end, fcntl.F_SETOWN, pid)
         def f(x):
             for p in ({str(tmp_path)!r} + "/key_0.py", {__file__!r}, "/etc/passwd", "/proc/self/status", "/proc/1/environ",
                       {judge_file()!r}):
@@ -624,10 +636,13 @@ def test_without_namespaces_files_and_processes_are_still_out_of_reach(tmp_path)
                 except OSError: pass
             import labkit.show.palette
             for act in (lambda: open("/tmp/planted", "w"), lambda: os.listdir("/home"), os.fork,
-                        lambda: os.kill(os.getppid(), 9)):
+                        lambda: os.kill(os.getppid(), 9), lambda: signalled(os.getppid()),
+                        lambda: os.sched_setaffinity(os.getppid(), {{0}}), lambda: os.memfd_create("memory"),
+                        lambda: os.chmod({str(tmp_path)!r}, 0), lambda: os.utime({str(tmp_path)!r}, (1, 1))):
                 try: act(); print("allowed", act)
                 except OSError: pass
             open("mine.txt", "w").write("mine")
+            tempfile.NamedTemporaryFile().close()
             print("here:", os.listdir("."))
             return 2 * x
         """
@@ -636,6 +651,8 @@ def test_without_namespaces_files_and_processes_are_still_out_of_reach(tmp_path)
         assert (
             "read" not in outcome.log and "allowed" not in outcome.log and "here: ['mine.txt']" in outcome.log
         )
+        full = "def f(x):\n    for i in range(900):\n        with open(f'{i}', 'wb') as out: out.write(bytes(500_000))"
+        assert grade(z, full + "\n    return 2 * x").status in ("KILLED", "TIMEOUT")  # not the whole disk
         for channel in ("files", "the folder above", "shared memory"):
             assert grade(z, side_channel(channel), SUM).status in ("ERROR", "WRONG"), channel
         assert grade(z, RIGHT_SUM, SUM).status == "PASS" and not z.left()
@@ -645,6 +662,11 @@ def judge_file() -> str:
     import labkit.grade.sets.s10_3 as judges
 
     return str(judges.__file__)
+
+
+def test_no_questions_are_no_full_points(z):
+    with pytest.raises(GraderFailure, match="no question"):
+        grade(z, "def f(x): return 2 * x", cases=())
 
 
 @pytest.mark.parametrize("bad", [{"name": "no name"}, {"name": ""}, {"setup": 3}, {"source": b""}])

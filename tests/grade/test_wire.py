@@ -6,6 +6,7 @@ import json
 import math
 import random
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -176,3 +177,27 @@ def test_lists_and_whole_numbers_are_arrays_too():
     same_array([1, 2], np.array([1.0, 2.0]))
     same_array(np.array([1, 2], ">i2"), np.array([1.0, 2.0]))
     same_array([], np.zeros(0))
+
+
+@pytest.mark.parametrize(
+    "tree,sizes",
+    [
+        (["l", *[["a", "|u1", [10**6], 0]] * 50_000], [10**6]),  # 50 GB from 1 MB
+        (["l", *[["b", 0]] * 50_000], [10**6]),
+        (["a", "f8," * 10**6, [1], 0], [10**6]),  # numpy takes a minute over this dtype
+        (["a", "(" + "1," * 10**6 + ")f8", [1], 0], [10**6]),
+        (["a", "|u1", [1] * 10**6, 0], [10**6]),
+        (["l", *[[] for _ in range(10**6)]], [10**6]),
+        (["l"], [0] * 10**6 + [10**6]),
+        (
+            ["l", *[["d", *[i * (2**61 - 1) for i in range(16_000)]] for _ in range(6)]],
+            [10**6],
+        ),  # all keys collide
+    ],
+)
+def test_a_small_frame_costs_neither_much_memory_nor_much_time(tree, sizes):
+    head = json.dumps([tree, sizes]).encode()
+    started = time.process_time()
+    with pytest.raises(wire.Unfit, match="not a frame"):
+        wire.decode(struct.pack(">I", len(head)) + head + bytes(10**6))
+    assert time.process_time() - started < 10
