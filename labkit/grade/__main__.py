@@ -39,7 +39,7 @@ from labkit.grade.submission import released_path
 
 OK, GRADER_ERROR, USAGE, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
-Opens = Callable[[], AbstractContextManager[Core]]
+Opens = Callable[[tuple[str, ...]], AbstractContextManager[Core]]
 
 
 def main(argv: Sequence[str] | None = None, core: Opens = sandbox) -> int:
@@ -69,6 +69,13 @@ def main(argv: Sequence[str] | None = None, core: Opens = sandbox) -> int:
         return INTERRUPTED
 
 
+def _hidden(folders: Sequence[Path]) -> tuple[str, ...]:
+    """Those of the folders in which Python itself is not: covering that one would leave no answer anything to run with."""
+    found = [f.resolve() for f in folders if f.is_dir()]
+    needed = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(__file__).resolve()]
+    return tuple(str(f) for f in found if not any(p.is_relative_to(f) for p in needed))
+
+
 def _grade(args: argparse.Namespace, core: Opens) -> int:
     if not args.submissions or not args.key:
         raise ValueError(
@@ -88,7 +95,8 @@ def _grade(args: argparse.Namespace, core: Opens) -> int:
     submissions = collect(args.submissions, skip=[out] if out else [])
     if not submissions:
         raise ValueError(f"there is nothing to grade in {', '.join(map(str, args.submissions))}")
-    plan = Plan(key, notebooks, sets, seed_of_run(out, args.seed), core)
+    private = [key, *([out] if out else []), *(Path(s) for s in args.submissions)]
+    plan = Plan(key, notebooks, sets, seed_of_run(out, args.seed), core, _hidden(private))
     say(f"{len(submissions)} submissions, seed {plan.seed}, {args.jobs} at a time", sys.stderr)
     store = Store(out, digest(plan)) if out else None
     done = _done(submissions, store, args.again)

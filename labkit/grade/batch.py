@@ -96,14 +96,16 @@ class Core(Protocol):
 class Plan:
     """key: the folder with key_*.py. notebooks: the folder with the released problem sets. sets: their names.
 
-    seed: of all questions. core: opens a ``Core``; must be found by name in another process.
+    seed: of all questions. core: opens a ``Core``, from the folders that no answer may see; must be found by name in
+    another process. hide: those folders.
     """
 
     key: Path
     notebooks: Path
     sets: tuple[str, ...]
     seed: int
-    core: Callable[[], AbstractContextManager[Core]]
+    core: Callable[[tuple[str, ...]], AbstractContextManager[Core]]
+    hide: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,9 +199,9 @@ def questions(exercise: Exercise, hidden: Any, seed: int) -> Iterator[Any]:
 
 
 @contextmanager
-def sandbox() -> Iterator[Core]:
-    """The core that runs each answer in a sandboxed process of its own."""
-    with Zygote() as zygote:
+def sandbox(hide: tuple[str, ...] = ()) -> Iterator[Core]:
+    """The core that runs each answer in a sandboxed process of its own. hide: folders that no answer may see."""
+    with Zygote(hide=hide) as zygote:
         yield _Sandbox(zygote)
 
 
@@ -226,7 +228,7 @@ class _Sandbox:
 def _grader(plan: Plan) -> Iterator[Callable[[Any], Any]]:
     books = [released(name, plan.notebooks) for name in plan.sets]
     keys: list[Key] = []  # read after the core has started, which must never have held them
-    with plan.core() as core:
+    with plan.core(plan.hide) as core:
 
         def answer(task: tuple[str, Any]) -> Any:
             kind, content = task

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MAX_BYTES = 64_000_000
+MAX_BYTES = 32_000_000
+MAX_CODE = 500_000  # characters; a problem set has less than a tenth of that
+MAX_CELLS = 1000
 
 
 class Unreadable(Exception):
@@ -56,7 +58,13 @@ def parse_cells(data: bytes) -> list[Cell]:
         raise Unreadable("the notebook has no list of cells")
     if not nb["cells"]:
         raise Unreadable("the notebook has no cells")
-    return [_cell(c, i) for i, c in enumerate(nb["cells"], 1)]
+    if len(nb["cells"]) > MAX_CELLS:
+        raise Unreadable(f"the notebook has {len(nb['cells']):,} cells, more than {MAX_CELLS:,}")
+    cells = [_cell(c, i) for i, c in enumerate(nb["cells"], 1)]
+    code = sum(len(c.source) for c in cells if c.kind == "code")
+    if code > MAX_CODE:
+        raise Unreadable(f"the notebook has {code:,} characters of code, more than {MAX_CODE:,}")
+    return cells
 
 
 def _content(path: Path, most: int) -> bytes:

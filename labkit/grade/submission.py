@@ -149,14 +149,21 @@ def find_answer(cells: Sequence[Cell], id: str, released: Released) -> Answer:
 
 def defines(source: str, name: str, imports: bool = True) -> bool:
     """Whether running ``source`` gives ``name`` a value: by def, class or assignment and, if ``imports``, by an import."""
-    tree = _tree(without_magics(source))
-    if tree is None:
+    defined = _defined(source, imports)
+    if defined is None:
         return bool(
             re.search(
                 rf"^(async +)?(def|class) +{re.escape(name)}\b|^{re.escape(name)} *=(?!=)", source, re.M
             )
         )
-    return any(name in _names(node, imports) for node in _outer(tree))
+    return name in defined
+
+
+@lru_cache(maxsize=4096)  # asked once for every name of every problem set
+def _defined(source: str, imports: bool) -> frozenset[str] | None:
+    """All names to which running ``source`` gives a value; None if it is not Python."""
+    tree = _tree(without_magics(source))
+    return None if tree is None else frozenset().union(*(_names(node, imports) for node in _outer(tree)))
 
 
 def _amends(source: str, name: str) -> bool:

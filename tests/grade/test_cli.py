@@ -19,6 +19,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import grading_fakes as f
 
+from labkit.grade import __main__ as cli
 from labkit.grade import batch
 from labkit.grade.__main__ import GRADER_ERROR, INTERRUPTED, OK, STOPPED, USAGE, main
 from labkit.grade.crew import CrewError
@@ -136,6 +137,16 @@ def test_a_grader_that_fails_its_own_test_or_cannot_open_grades_nobody(quick, fo
     assert command(folder, "--out", tmp_path / "out", core=f.does_not_open) == GRADER_ERROR
     assert "nothing was graded: RuntimeError: no sandbox here" in capsys.readouterr().err
     assert not (tmp_path / "out" / "results").exists() and not (tmp_path / "out" / "grades.csv").exists()
+
+
+def test_no_answer_sees_the_key_the_results_or_what_others_handed_in(tmp_path):
+    folders = [tmp_path / "key", tmp_path / "results"]
+    for each in folders:
+        each.mkdir()
+    hidden = cli._hidden([*folders, tmp_path / "not there", Path(sys.prefix), Path("/")])
+    assert hidden == tuple(str(each) for each in folders), "Python's own folders must stay"
+    with batch.sandbox(hidden) as core:
+        assert set(hidden) <= set(core.zygote._hide)
 
 
 def test_a_grader_that_dies_on_a_submission_has_a_row_for_it_and_exits_with_an_error(

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,19 @@ def test_pipes_folders_links_large_and_locked_files_are_refused_and_nothing_bloc
         locked.chmod(0)
         with pytest.raises(Unreadable, match="Permission"):
             read_cells(locked)
+
+
+def test_a_notebook_that_is_too_much_to_parse_is_refused_and_one_at_the_limit_is_searched_in_seconds():
+    heavy = [f.code("1" + "<1" * 20_000) for _ in range(12)]
+    nb = f.released("2.2")
+    began = time.process_time()
+    cells = parse_cells(json.dumps({**nb, "cells": nb["cells"] + heavy}).encode())
+    assert sets_of(cells, [BOOK, released("10.5", f.RELEASED)]) == ["2.2"]
+    assert not find_answer(cells, ID, BOOK).note
+    assert time.process_time() - began < 20
+    for cells, why in ((heavy * 2, "characters of code"), ([f.code("")] * 1001, "cells")):
+        with pytest.raises(Unreadable, match=why):
+            parse_cells(json.dumps({"nbformat": 4, "cells": cells}).encode())
 
 
 # -- whose --
