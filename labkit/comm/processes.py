@@ -181,9 +181,10 @@ def _torch() -> Any:
         import torch
         import torch.distributed as dist
     except ImportError as error:
+        missing = (error.name or "torch").split(".")[0]
         raise LaunchError(
-            f"world='processes' needs {error.name}, which is not installed (pip install 'labkit[torch]', or just "
-            f"{error.name}); world='simulated' does not"
+            f"world='processes' needs {missing}, which is not installed (pip install 'labkit[torch]', or just "
+            f"{missing}); world='simulated' does not"
         ) from None
     if not dist.is_available() or not dist.is_gloo_available():
         raise LaunchError(

@@ -48,6 +48,7 @@ def job(comm, T, slow, wrap, width=8, work_s=0.004):
     return recorder.report()
 
 
+@pytest.mark.alone
 @pytest.mark.processes
 @pytest.mark.parametrize("wrap", ["torch", "labkit", ""])
 def test_an_injected_slow_rank_is_named_with_what_it_costs(wrap):
