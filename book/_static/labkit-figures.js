@@ -32,7 +32,7 @@
     }
   }
 
-  // A prediction to be drawn: what follows it, up to the next heading or question, stays covered until the answer is shown (or
+  // A prediction to be drawn: what follows it in its section, up to the next question, stays covered until the answer is shown (or
   // a link leads there). The drawing stays in the reader's own browser.
   function predictFirst(box, model) {
     const key = `labkit-sketch ${location.pathname} ${model.get("asked").question}`;
@@ -42,7 +42,7 @@
     } catch { /* denied, or not ours */ }
     const covered = [];
     for (let e = box.closest("div.cell")?.nextElementSibling; e; e = e.nextElementSibling) {
-      if (e.matches("section, .admonition.predict, h1, h2, h3, h4")) break;
+      if (e.matches(".admonition.predict") || e.querySelector(".admonition.predict")) break;
       covered.push(e);
     }
     const linked = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));

@@ -1,7 +1,7 @@
 /* Predict first, in a page where nothing runs.
 
-   What labkit.show.predict displays becomes a form inside the question's box; what follows it, up to the next
-   heading or the next question, stays covered until the reader commits or asks to be shown. What reveal
+   What labkit.show.predict displays becomes a form inside the question's box; what follows it in its section, up
+   to the next question, stays covered until the reader commits or asks to be shown. What reveal
    displays carries the answer, and their guess is drawn beside it. Guesses stay in the reader's own browser.
    Without this script the answer is one click away, as the notebook's hide-output says.
 
@@ -154,11 +154,11 @@
       if (before) this.open(before.guess); else this.cover();
     }
 
-    /* What might give the answer away: the rest of this section, up to a heading or the next question. */
+    /* What might give the answer away: the rest of this section with the sections in it, up to the next question. */
     following(cell) {
       const found = [];
       for (let e = cell.nextElementSibling; e; e = e.nextElementSibling) {
-        if (e.matches("section, .admonition.predict, h1, h2, h3, h4")) break;
+        if (e.matches(".admonition.predict") || e.querySelector(".admonition.predict")) break;
         found.push(e);
       }
       return found;

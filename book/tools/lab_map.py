@@ -156,9 +156,10 @@ def table(labs: list[Lab]) -> str:
     number = {lab.name: lab.number + (" finale" if "finale" in lab.name else "") for lab in labs}
     for lab in labs:
         after = ", ".join(number[a] for a in lab.after if a in number) or "–"
-        run = "not noted" if lab.seconds is None else f"{lab.seconds:.0f} s"
+        run = "not noted" if lab.seconds is None else f"{lab.seconds:.0f}\N{NO-BREAK SPACE}s"
+        read_in = f"{lab.minutes}\N{NO-BREAK SPACE}min"
         lines.append(
-            f"| {{doc}}`{number[lab.name]} {lab.title} </notebooks/{lab.name}>` | {after} | {lab.minutes} min | {run} | "
+            f"| {{doc}}`{lab.number} {lab.title} </notebooks/{lab.name}>` | {after} | {read_in} | {run} | "
             f"{'; '.join(lab.needs) or '–'} |"
         )
     return "\n".join(lines)

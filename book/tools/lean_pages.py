@@ -8,10 +8,13 @@ the size.
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+#: The theme has every page load the index of the whole book (0.25 MB); only the page that searches reads it.
+OF_SEARCH = re.compile(r'\s*<script src="[^"]*\b(?:searchtools|language_data|searchindex)\.js"></script>')
 KEPT_OF_MATHJAX = ("startup.js", "core.js", "input", "output", "a11y")
 
 
@@ -26,6 +29,10 @@ def lighten(app: Any, error: Exception | None) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in static.rglob("*.map"):
         path.unlink()
+    for path in Path(app.outdir).rglob("*.html"):
+        if path.name != "search.html":
+            page = path.read_text(encoding="utf-8")
+            path.write_text(OF_SEARCH.sub("", page), encoding="utf-8")
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -106,6 +106,8 @@ def test_before_a_guess_the_answer_is_covered(wide: Any) -> None:
     assert all(state[1:] == ["covered", True, "hidden"] for state in states), states
     assert len({state[0] for state in states}) == len(states), "two questions are the same"
     page.evaluate("labkitPredict.showAll()")
+    for drawn in page.get_by_role("button", name="Give up: show the answer").all():
+        drawn.click()
     assert page.locator(".labkit-covered").count() == 0
 
 

@@ -114,13 +114,15 @@ def test_on_a_page_what_follows_is_covered_until_the_answer_is_shown_and_the_dra
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="stylesheet" href="_static/predict.css">'
         '<script defer src="_static/labkit-figures.js?v=1"></script></head><body><section>'
         f'<div class="cell">{figures.figure("sketch", **ASKED).html}</div><p id="told">It is 188.7 ms.</p>'
-        '<h2>Next</h2><p id="next">on</p></section></body></html>'
+        '<section><h3>For real</h3><p id="real">188 ms</p></section></section>'
+        '<section><h2>Next</h2><p id="next">on</p></section></body></html>'
     )
     context = browser.new_context()
     page = context.new_page()
     page.goto(page_file.as_uri())
     page.wait_for_selector(".labkit-figure[data-live]")
-    assert not page.locator("#told").is_visible() and page.locator("#next").is_visible()
+    assert not page.locator("#told").is_visible() and not page.locator("#real").is_visible()
+    assert page.locator("#next").is_visible()
     page.get_by_role("slider", name="your guess there").focus()
     page.keyboard.press("ArrowRight")
     page.get_by_role("button", name="Give up: show the answer").click()

@@ -37,7 +37,8 @@ def lab(answers: list[tuple[Prediction, float | str]]) -> str:
             <details class="hide below-input"><summary>Show code cell output</summary>
             <div class="cell_output"><div class="output text_html">{shown}</div></div></details></div>
             <p id="told{i}">{SECRET} <a href="#">a link</a></p>
-            <section><h3>For real</h3><p class="later">Later.</p></section></section>"""
+            <section><h3>For real</h3><p id="real{i}">It is so.</p></section></section>
+            <section><h2>Other things</h2><p class="later">Later.</p></section>"""
         )
     style, script = (STATIC / "predict.css").read_text(), (STATIC / "predict.js").read_text()
     return (
@@ -77,9 +78,10 @@ def box(page: Any, i: int) -> Any:
 
 
 def covered(page: Any, i: int) -> bool:
-    """Whether the answer and the prose after it can neither be seen nor reached; the next section always can."""
+    """Whether the answer and the rest of its section can neither be seen nor reached; the next section always can."""
     assert page.locator(".later").nth(i).is_visible()
     seen = [page.locator(".labkit-reveal").nth(i).is_visible(), page.locator(f"#told{i}").is_visible()]
+    seen.append(page.locator(f"#real{i}").is_visible())
     assert len(set(seen)) == 1
     return not seen[0]
 

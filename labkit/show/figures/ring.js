@@ -136,7 +136,7 @@ function ports(stage, r, { K, barsLeft, row, y }) {
   }
   const end = to(r.server_bytes);
   stage.add("line", { x1: end, x2: end, y1: y(0) - 6, y2: y(K - 1) + row + 6, stroke: "var(--lk-ink)", "stroke-width": 2, "stroke-dasharray": "4 3" });
-  stage.text(end, y(K - 1) + row + 22, stage.narrow ? "a server’s" : "a server’s port, when done", { anchor: "end" });
+  stage.text(end, y(K - 1) + row + 22, stage.narrow ? "a server’s port" : "a server’s port, when done", { anchor: "end" });
 }
 
 export default interactive({
