@@ -21,7 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTEST = [sys.executable, "-m", "pytest", "-q"]
+PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5"]
 TWO = ["-n", "2", "--dist"]  # two at a time: launches mostly wait, and a small machine has two cores
 NBVAL = [
     *PYTEST,
