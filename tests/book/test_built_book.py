@@ -152,6 +152,11 @@ def faults(seen: Any, rules: list[str] | None = None) -> list[str]:
     if rules:
         options["runOnly"] = {"type": "rule", "values": rules}
     seen.page.evaluate("window.labkitPredict?.showAll()")
+    seen.page.mouse.move(0, 0)
+    seen.page.evaluate("document.activeElement.blur()")
+    seen.page.evaluate(
+        "document.querySelectorAll('.tooltip').forEach(e => e.remove())"
+    )  # half faded, by the keyboard test
     seen.page.evaluate(PLAIN)
     found = Axe().run(seen.page, options=options).response
     seen.page.evaluate(RESTORED)
@@ -169,7 +174,7 @@ def test_wide_and_light_axe_finds_nothing_serious(wide: Any) -> None:
 
 def test_hidden_code_opens_at_a_click(wide: Any) -> None:
     page = wide.page
-    closed = page.locator("article details.hide:not([open])")
+    closed = page.locator("article details.hide:not([open]):visible")
     if closed.count():
         box = closed.first.element_handle()
         box.query_selector("summary").click()
@@ -204,6 +209,11 @@ def test_nothing_is_wider_than_a_phone(phone: Any) -> None:
 
 
 def test_narrow_and_dark_axe_finds_nothing_serious(phone: Any) -> None:
+    kind = Path(urlsplit(phone.page.url).path).parent.name
+    if kind in ("api", "exercises") and not phone.page.url.endswith(("cost.html", "10_5_exercises.html")):
+        pytest.skip(
+            "one page of the API and one problem set stand for their kind here; all are looked at wide"
+        )
     phone.page.wait_for_timeout(200)  # boxes that scroll now are marked a moment after the resize
     assert not faults(phone, ANEW)
 
