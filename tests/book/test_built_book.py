@@ -40,7 +40,10 @@ def pages(entry: Any) -> Iterator[str]:
 PAGES = list(pages(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))))
 # A page's tests stay with one worker, so that it is opened once.
 AS_GROUPS = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in PAGES]
-every_page = pytest.mark.parametrize("name", AS_GROUPS)
+# What is read off the files stays with one, so that each is parsed once: links lead from every page to every other.
+every_page = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group("files")) for name in PAGES]
+)
 pytestmark = pytest.mark.browser
 
 
@@ -209,11 +212,6 @@ def test_nothing_is_wider_than_a_phone(phone: Any) -> None:
 
 
 def test_narrow_and_dark_axe_finds_nothing_serious(phone: Any) -> None:
-    kind = Path(urlsplit(phone.page.url).path).parent.name
-    if kind in ("api", "exercises") and not phone.page.url.endswith(("cost.html", "10_5_exercises.html")):
-        pytest.skip(
-            "one page of the API and one problem set stand for their kind here; all are looked at wide"
-        )
     phone.page.wait_for_timeout(200)  # boxes that scroll now are marked a moment after the resize
     assert not faults(phone, ANEW)
 
