@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab notebooks pdf bench gpu clean
+.PHONY: help book test lab notebooks sweeps seeds pdf bench gpu clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -27,6 +27,12 @@ lab: $(READY)  ## open JupyterLab at notebooks/
 
 notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has changed; ALL=1: all of them
 	@$(PY) book/tools/notebooks.py run $(if $(ALL),--all)
+
+sweeps: $(READY)  ## recompute the long sweeps that labs plot; one of them: NAME=10_2_critical
+	@$(PY) book/tools/sweeps.py $(NAME)
+
+seeds: $(READY)  ## which verdicts would change under other seeds; other starts: STARTS="7 70"
+	@$(PY) book/tools/other_seeds.py $(STARTS)
 
 pdf: book  ## print the built book to one PDF (needs a Chromium)
 	@$(PY) book/tools/pdf.py

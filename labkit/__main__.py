@@ -8,7 +8,7 @@ import sys
 
 #: The commands: where each one's ``main(argv) -> int`` is, and what it does.
 COMMANDS = {
-    "plan": ("labkit.cost.plan.command", "which way to train, on how many workers, and why"),
+    "plan": ("labkit.plan.command", "which way to train, on how many workers, and why"),
     "doctor": ("labkit.doctor", "what this machine can run, and how fast its workers talk"),
 }
 

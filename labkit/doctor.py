@@ -18,19 +18,18 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit import machine
-
-if TYPE_CHECKING:
-    from labkit.cost.measure import Measured
+from labkit.collectives import Measured, measure_link
+from labkit.network import Fit
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 _SIGNS = {True: "✓", False: "✗", None: " "}
 
 
 @dataclass(frozen=True)
-class Finding:
+class _Finding:
     """One thing looked at. works: True or False, None where there is nothing to judge; advice: what its lack costs."""
 
     what: str
@@ -43,7 +42,7 @@ class Finding:
 class Report:
     """What the doctor found. measured: this machine's own link; None, and ``unmeasured`` says why, where there is none."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[_Finding, ...]
     measured: Measured | None
     unmeasured: str = ""
 
@@ -57,9 +56,15 @@ class Report:
 
     def data(self) -> dict[str, Any]:
         """All of it as plain data, every number with its unit in the key, for JSON."""
+        measured = self.measured and {
+            "K": self.measured.K,
+            "where": self.measured.where,
+            "message": _link_data(self.measured.message),
+            "allreduce": _link_data(self.measured.allreduce),
+        }
         return {
             "findings": [asdict(f) for f in self.findings],
-            "measured": _link_data(self.measured),
+            "measured": measured,
             "unmeasured": self.unmeasured,
             "plan_command": self.plan_command,
         }
@@ -71,18 +76,17 @@ class Report:
             lines.append(f"{_SIGNS[f.works]} {f.what:<{wide}}  {f.found}")
             if f.advice:
                 lines.append(f"  {'':<{wide}}  {f.advice}")
+        lines.append("")
         if self.measured is None:
-            return "\n".join([*lines, "", f"alpha and beta were not measured: {self.unmeasured}"])
-        return "\n".join(
-            [
-                *lines,
-                "",
-                f"Measured between {self.measured.K} worker processes of this machine:",
-                str(self.measured),
-                "The all-reduce's link is the one to plan with; your job's own numbers go behind it:",
-                f"  {self.plan_command}",
-            ]
-        )
+            lines.append(f"alpha and beta were not measured: {self.unmeasured}")
+        else:
+            lines.append(f"Measured between {self.measured.K} worker processes of this machine:")
+            lines.append(str(self.measured))
+            lines.append(
+                "The all-reduce's link is the one to plan with; your job's own numbers go behind it:"
+            )
+            lines.append(f"  {self.plan_command}")
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -93,16 +97,18 @@ def examine(quick: bool = False, measure: bool = True) -> Report:
     quick: clock fewer messages (about 1 s instead of 3, most of it starting workers). measure: False: only look.
     Never raises, and ends every process that it started.
     """
-    findings: list[Finding] = []
+    findings: list[_Finding] = []
     for what, probe in _PROBES.items():
         try:
-            findings.extend(Finding(what, *found) for found in probe())
+            for found, works, advice in probe():
+                findings.append(_Finding(what, found, works, "" if works else advice))
         except Exception as error:
-            findings.append(Finding(what, f"could not be examined: {_said(error)}", False))
+            findings.append(_Finding(what, f"could not be examined: {_said(error)}", False))
     if not measure:
         return Report(tuple(findings), None, "you asked for a look only")
     try:
-        return Report(tuple(findings), _measure(quick))
+        asked: dict[str, Any] = {"rounds": 2, "repeats": 5, "timeout_s": 30} if quick else {"rounds": 5}
+        return Report(tuple(findings), measure_link(**asked))
     except Exception as error:
         return Report(tuple(findings), None, _said(error))
 
@@ -126,27 +132,20 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-# -- what is looked at: each probe yields (found, works, advice) ----------------------------------------------
+# -- what is looked at: each probe yields (found, works, advice where it does not) ------------------------------
 
 _Found = Iterator[tuple[str, bool | None, str]]
 
 
 def _python() -> _Found:
-    enough = sys.version_info >= (3, 11)
-    yield (
-        f"{platform.python_version()} on {platform.system()}",
-        enough,
-        "" if enough else "labkit needs Python 3.11",
-    )
+    found = f"{platform.python_version()} on {platform.system()}"
+    yield found, sys.version_info >= (3, 11), "labkit needs Python 3.11"
 
 
 def _packages() -> _Found:
-    import labkit
-
-    versions = [f"labkit {labkit.__version__}"]
-    found = [name for name in ("numpy", "scipy") if importlib.util.find_spec(name)]
-    versions += [f"{name} {importlib.metadata.version(name)}" for name in found]
-    yield ", ".join(versions), True, ""
+    found = [name for name in ("labkit", "numpy", "scipy") if importlib.util.find_spec(name)]
+    versions = {d.name: d.version for name in found for d in importlib.metadata.distributions(name=name)}
+    yield ", ".join(f"{name} {versions.get(name, 'from source')}" for name in found), True, ""
 
 
 def _torch() -> _Found:
@@ -168,9 +167,8 @@ def _backends() -> _Found:
     except ImportError:
         yield "none: they come with torch", False, ""
         return
-    nccl = dist.is_nccl_available()
-    found = "gloo, nccl" if nccl else "gloo"
-    yield found, True, "" if nccl else "no nccl in this build of torch: GPUs would talk through gloo"
+    without = "gloo; no nccl in this build of torch, so GPUs would talk through gloo"
+    yield "gloo, nccl" if dist.is_nccl_available() else without, True, ""
 
 
 def _gpus() -> _Found:
@@ -179,31 +177,24 @@ def _gpus() -> _Found:
         yield "none that torch sees", None, "every lab runs on the CPU"
         return
     kinds = ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names))
-    yield (
-        kinds,
-        True,
-        "" if len(names) > 1 else "workers share it, and talk through gloo: nccl wants one each",
-    )
+    shared = "" if len(names) > 1 else "; workers share it, and talk through gloo: nccl wants one each"
+    yield kinds + shared, True, ""
 
 
 def _cores() -> _Found:
     n, granted = machine.cores(), machine.quota()
     limit = f", its control group grants {granted:g}" if granted is not None else ""
     usable = n if granted is None else min(n, granted)
-    advice = "workers take turns: times of real runs say little" if usable < 2 else ""
-    yield f"{n} usable of {os.cpu_count()} ({machine.cpu_name()}){limit}", usable >= 2, advice
+    found = f"{n} usable of {os.cpu_count()} ({machine.cpu_name()}){limit}"
+    yield found, usable >= 2, "workers take turns: times of real runs say little"
 
 
 def _memory() -> _Found:
     have = machine.memory_bytes()
     if have is None:
         yield "this system does not tell", None, ""
-        return
-    yield (
-        f"{have / 1e9:.1f} GB",
-        have >= 3e9,
-        "" if have >= 3e9 else "four workers with torch want about 3 GB",
-    )
+    else:
+        yield f"{have / 1e9:.1f} GB", have >= 3e9, "four workers with torch want about 3 GB"
 
 
 def _shared_memory() -> _Found:
@@ -211,23 +202,16 @@ def _shared_memory() -> _Found:
         yield "no /dev/shm", None, "the system's own limits hold"
         return
     usage = shutil.disk_usage("/dev/shm")
-    enough = usage.free >= 256e6
-    advice = "" if enough else "all-reduce through shared memory wants 256 MB; docker: --shm-size=1g"
-    yield f"{usage.free / 1e6:,.0f} MB free of {usage.total / 1e6:,.0f} MB", enough, advice
+    found = f"{usage.free / 1e6:,.0f} MB free of {usage.total / 1e6:,.0f} MB"
+    yield found, usage.free >= 256e6, "all-reduce through shared memory wants 256 MB; docker: --shm-size=1g"
 
 
 def _emulated() -> _Found:
     from labkit.comm.emulated import unavailable
 
     why = unavailable()
-    if why is None:
-        yield "network namespaces and traffic control work", True, ""
-    else:
-        yield (
-            "not on this machine",
-            False,
-            f"{why}. Labs that dial a link's speed go on with the other two worlds",
-        )
+    found = "not on this machine" if why else "network namespaces and traffic control work"
+    yield found, not why, f"{why}. Labs that dial a link's speed go on with the other two worlds"
 
 
 def _extras() -> _Found:
@@ -238,13 +222,13 @@ def _extras() -> _Found:
         (("jupyter_book",), "book", "`make book` installs what it needs in its own environment"),
     ):
         missing = [n for n in names if importlib.util.find_spec(n) is None]
-        advice = f"without {', '.join(missing)}: {without}; pip install 'labkit[{extra}]'" if missing else ""
+        advice = f"without {', '.join(missing)}: {without}; pip install 'labkit[{extra}]'"
         yield f"for {extra}: {', '.join(n for n in names if n not in missing) or 'none'}", not missing, advice
 
 
 def _browser() -> _Found:
     found = os.environ.get("LABKIT_CHROMIUM") or next((b for b in BROWSERS if shutil.which(b)), None)
-    yield found or "none on the path", None, "" if found else "only the tests of the built book want one"
+    yield found or "none on the path", bool(found) or None, "only the tests of the built book want one"
 
 
 _PROBES: dict[str, Callable[[], _Found]] = {
@@ -262,36 +246,17 @@ _PROBES: dict[str, Callable[[], _Found]] = {
 }
 
 
-# -- the stopwatch --------------------------------------------------------------------------------------------
-
-
-def _measure(quick: bool) -> Measured:
-    from labkit.cost.measure import measure_link
-
-    return measure_link(rounds=2, repeats=5, timeout_s=30) if quick else measure_link(rounds=5)
-
-
-def _link_data(measured: Measured | None) -> dict[str, Any] | None:
-    if measured is None:
-        return None
-    links = {
-        name: {
-            "alpha_s": fit.link.alpha,
-            "alpha_interval_s": list(fit.alpha_interval),
-            "beta_bytes_per_s": fit.link.beta,
-            "beta_interval_bytes_per_s": list(fit.beta_interval),
-            "scatter": fit.scatter,
-            "samples": len(fit.samples),
-        }
-        for name, fit in (("message", measured.message), ("allreduce", measured.allreduce))
+def _link_data(fit: Fit) -> dict[str, Any]:
+    return {
+        "alpha_s": fit.link.alpha,
+        "alpha_interval_s": list(fit.alpha_interval),
+        "beta_bytes_per_s": fit.link.beta,
+        "beta_interval_bytes_per_s": list(fit.beta_interval),
+        "scatter": fit.scatter,
+        "samples": len(fit.samples),
     }
-    return {"K": measured.K, "where": measured.where, **links}
 
 
 def _said(error: Exception) -> str:
     """An error in one line."""
     return " ".join(str(error).split()) or type(error).__name__
-
-
-if __name__ == "__main__":
-    sys.exit(main())

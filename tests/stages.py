@@ -19,6 +19,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5"]
@@ -36,14 +37,17 @@ NBVAL = [
 STAGES: list[tuple[str, list[str]]] = [
     ("lint", [sys.executable, "-m", "ruff", "check", "-q", "."]),
     ("format", [sys.executable, "-m", "ruff", "format", "-q", "--check", "."]),
+    ("schemas", [sys.executable, "tests/schemas.py"]),
+    ("house", [sys.executable, "tests/house.py"]),
     ("types", [sys.executable, "-m", "mypy"]),
-    ("tests", [*PYTEST, *TWO, "loadfile", "tests", "-m", "not browser and not alone"]),
+    ("tests", [*PYTEST, *TWO, "loadfile", "tests", "-m", "not browser and not alone and not weekly"]),
     ("alone", [*PYTEST, "tests", "-m", "alone"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
     ("notebooks", [*NBVAL, *TWO, "loadscope", "notebooks"]),
     ("book", [sys.executable, "book/tools/build.py"]),
     ("browser", [*PYTEST, *TWO, "loadgroup", "tests", "-m", "browser"]),
 ]
+ONLY_WHEN_NAMED = [("weekly", [*PYTEST, "tests", "-m", "weekly", "--timeout=1800"])]
 KINDS = ("failed", "passed", "skipped", "error")
 
 
@@ -64,25 +68,36 @@ def closing_line(total: Counter[str], seconds: float) -> str:
     return f" {counts} in {seconds:.2f}s ".center(80, "=")
 
 
+def run(name: str, command: list[str], report: Path, **options: Any) -> int:
+    """Run one stage; its exit status. report: where pytest writes what happened. options: of subprocess.run."""
+    env = {**os.environ, "LABKIT_BOOK_MUST_EXIST": "1", "MPLBACKEND": os.environ.get("MPLBACKEND", "agg")}
+    if name == "notebooks":
+        del env["MPLBACKEND"]  # the kernel chooses its own: inline
+    if "pytest" in command:
+        command = [*command, f"--junitxml={report}"]
+    return subprocess.run(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, **options).returncode
+
+
+def unknown(names: list[str]) -> str:
+    """What to say of names that are no stages' names; nothing if all are."""
+    known = [name for name, _ in STAGES + ONLY_WHEN_NAMED]
+    wrong = ", ".join(sorted(set(names) - set(known)))
+    return f"STAGES must be of {', '.join(known)}, got {wrong}" if wrong else ""
+
+
 def main(names: list[str]) -> int:
     """Run the stages of these names, or all of them; the exit status."""
-    stages = [stage for stage in STAGES if not names or stage[0] in names]
-    if unknown := set(names) - {name for name, _ in STAGES}:
-        print(f"STAGES must be of {', '.join(name for name, _ in STAGES)}, got {', '.join(sorted(unknown))}")
+    stages = [stage for stage in STAGES + ONLY_WHEN_NAMED if stage[0] in names] if names else STAGES
+    if wrong := unknown(names):
+        print(wrong)
         return 2
     began, total, table, failed = time.perf_counter(), Counter[str](), [], ""
-    env = {**os.environ, "LABKIT_BOOK_MUST_EXIST": "1", "MPLBACKEND": os.environ.get("MPLBACKEND", "agg")}
     with tempfile.TemporaryDirectory() as reports:
         for name, command in stages:
             print(f"\n--- {name}", flush=True)
             stage_began, report = time.perf_counter(), Path(reports) / f"{name}.xml"
+            status = run(name, command, report)
             is_pytest = "pytest" in command
-            if is_pytest:
-                command = [*command, f"--junitxml={report}"]
-            stage_env = dict(env)
-            if name == "notebooks":
-                del stage_env["MPLBACKEND"]  # the kernel chooses its own: inline
-            status = subprocess.run(command, cwd=ROOT, env=stage_env, stdin=subprocess.DEVNULL).returncode
             total += count(report) if is_pytest else Counter({"failed" if status else "passed": 1})
             table.append(
                 f"{name:<10} {time.perf_counter() - stage_began:7.1f} s  {'FAILED' if status else 'ok'}"

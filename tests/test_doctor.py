@@ -11,9 +11,10 @@ import psutil
 import pytest
 
 from labkit import doctor, launch, machine
+from labkit.collectives import Measured, ring
+from labkit.collectives.measure import _one_message
 from labkit.comm import LaunchError, emulated
-from labkit.cost import Link, Sample, fit, ring_time
-from labkit.cost.measure import Measured, one_message
+from labkit.network import Link, Sample, fit
 
 
 @pytest.fixture
@@ -21,16 +22,16 @@ def known(monkeypatch):
     """A stopwatch that finds a known link; returns the list of what it was asked."""
     asked = []
 
-    def measure(quick):
-        asked.append(quick)
+    def measure(**how):
+        asked.append(how)
         link = Link(1e-4, 1e9)
         fits = [
             fit([Sample(form, 2, n, form(2, n, link)) for n in (100, 1e4, 1e6)])
-            for form in (one_message, ring_time)
+            for form in (_one_message, ring.time)
         ]
         return Measured(*fits, 2, "a machine of this test")
 
-    monkeypatch.setattr(doctor, "_measure", measure)
+    monkeypatch.setattr(doctor, "measure_link", measure)
     return asked
 
 
@@ -59,7 +60,7 @@ def without(monkeypatch, package):
 
 def test_every_probe_has_a_finding_and_the_planner_s_line_carries_the_measured_link(known):
     report = doctor.examine()
-    assert {f.what for f in report.findings} == set(doctor._PROBES) and known == [False]
+    assert {f.what for f in report.findings} == set(doctor._PROBES) and known == [{"rounds": 5}]
     words = shlex.split(report.plan_command)
     assert words[:4] == ["python", "-m", "labkit", "plan"]
     assert (
@@ -103,10 +104,10 @@ def test_a_probe_that_breaks_is_a_finding_and_the_others_go_on(what, known, monk
     "error", [LaunchError("no room"), ValueError("lost in the scatter"), OSError(12, "memory")]
 )
 def test_a_stopwatch_that_fails_is_said_and_not_raised(error, monkeypatch):
-    def fails(quick):
+    def fails(**how):
         raise error
 
-    monkeypatch.setattr(doctor, "_measure", fails)
+    monkeypatch.setattr(doctor, "measure_link", fails)
     report = doctor.examine()
     assert report.measured is None and str(error) in report.unmeasured
     json.dumps(report.data())
@@ -159,7 +160,7 @@ def test_the_command_speaks_json_and_refuses_what_it_does_not_know(known, capsys
     assert said["measured"]["allreduce"]["beta_bytes_per_s"] == pytest.approx(1e9)
     assert said["measured"]["allreduce"]["alpha_s"] == pytest.approx(1e-4)
     assert {f["what"] for f in said["findings"]} == set(doctor._PROBES)
-    assert doctor.main(["--quick", "--no-measure"]) == 0 and known == [False]
+    assert doctor.main(["--quick", "--no-measure"]) == 0 and known == [{"rounds": 5}]
     assert "you asked for a look only" in capsys.readouterr().out
     assert doctor.main(["--wat"]) == 2 and doctor.main(["--help"]) == 0
 

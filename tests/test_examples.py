@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("collectives", "comm", "compress", "cost", "grade", "learn", "show", "timing", "train")
+ROOMS = ("collectives", "comm", "compress", "network", "grade", "learn", "show", "timing", "train")
 FLAGS = doctest.NORMALIZE_WHITESPACE  # a line may be broken for the page
 
 
@@ -33,7 +33,7 @@ MODULES = with_examples()
 
 
 def reader_s_names(module: Any) -> dict[str, Any]:
-    """What a reader of the reference has at hand: numpy, launch, the room's names and the module's own public ones.
+    """What a reader of the reference has at hand: numpy, labkit's own names, the room's and the module's own public ones.
 
     Not what a module has imported for itself: an example must not lean on that.
     """
@@ -45,7 +45,8 @@ def reader_s_names(module: Any) -> dict[str, Any]:
         for n in tree.body
         if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and not n.name.startswith("_")
     }
-    names = {"np": np, "launch": importlib.import_module("labkit").launch, **public}
+    labkit = importlib.import_module("labkit")
+    names = {"np": np, **{name: getattr(labkit, name) for name in labkit.__all__}, **public}
     names |= {name: getattr(module, name) for name in own}
     if module.__name__.startswith("labkit.train"):
         names["torch"] = importlib.import_module("torch")

@@ -1,5 +1,6 @@
 """The README's snippet prints what the README says it prints."""
 
+import ast
 import os
 import re
 import subprocess
@@ -11,11 +12,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"```python\n((?:(?!```).)*)```\n\nprints\n\n```\n(.*?)```", TEXT, re.S)
+
+
 @pytest.mark.processes
-def test_the_snippet_prints_the_numbers_below_it(tmp_path):
-    text = (ROOT / "README.md").read_text()
-    code = re.search(r"```python\n(.*?)```", text, re.S).group(1)
-    said = re.search(r"prints\n\n```\n(.*?)```", text, re.S).group(1)
+@pytest.mark.parametrize("code,said", SNIPPETS, ids=["step", "stragglers", "ring"])
+def test_a_snippet_prints_what_stands_below_it(code, said, tmp_path):
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     (tmp_path / "snippet.py").write_text(code)
     done = subprocess.run(
@@ -30,9 +33,20 @@ def test_the_snippet_prints_the_numbers_below_it(tmp_path):
     assert done.stdout == said, done.stdout + done.stderr
 
 
+def test_the_step_it_shows_is_the_package_s():
+    def bodies(text):
+        """What each function does, without docstring and imports."""
+        functions = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)]
+        skip = (ast.Expr, ast.Import)
+        return {f.name: [ast.unparse(n) for n in f.body if not isinstance(n, skip)] for f in functions}
+
+    shown = bodies(re.search(r"```python\n(def .*?)```", TEXT, re.S).group(1))
+    assert shown == bodies((ROOT / "labkit" / "sgd.py").read_text(encoding="utf-8"))
+    assert all(shown.values())
+
+
 def test_every_file_the_readme_links_to_exists():
-    text = (ROOT / "README.md").read_text()
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", TEXT):
         assert (ROOT / target).exists(), target
 
 

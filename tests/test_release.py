@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 import tomllib
 from pathlib import Path
@@ -20,22 +19,6 @@ CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 def test_one_version_and_one_licence_everywhere() -> None:
     assert labkit.__version__ == PROJECT["version"] == str(CITATION["version"])
     assert CITATION["license"] == PROJECT["license"]
-
-
-def test_the_citation_has_what_its_format_requires() -> None:
-    """Citation File Format 1.2.0: the required keys, and no others than it knows."""
-    assert CITATION["cff-version"] == "1.2.0"
-    assert {"message", "title", "authors"} <= set(CITATION)
-    assert set(CITATION) <= {
-        "cff-version", "message", "title", "authors", "abstract", "type", "version", "date-released", "license",
-        "keywords", "repository-code", "url", "doi", "identifiers", "contact", "preferred-citation", "references",
-    }  # fmt: skip
-    assert CITATION["type"] in ("software", "dataset")
-    assert CITATION["authors"] and all(
-        set(a) <= {"name", "family-names", "given-names", "orcid", "affiliation"} for a in CITATION["authors"]
-    )
-    assert all(isinstance(CITATION[key], str) for key in ("message", "title", "version", "license"))
-    datetime.date.fromisoformat(CITATION["date-released"])
 
 
 def test_the_changelog_has_this_version_with_the_citation_s_date_newest_first() -> None:

@@ -5,26 +5,15 @@
    displays carries the answer, and their guess is drawn beside it. Guesses stay in the reader's own browser.
    Without this script the answer is one click away, as the notebook's hide-output says.
 
-   amount, sentence, ends and place say and draw what labkit/show/predict.py and number_line.py do (a test
-   compares them). */
+   sentence says what labkit/show/predict.py does (a test compares them); the number line is labkit/show/number_line.js. */
 (() => {
   "use strict";
 
-  const CLOSE = 0.05, FAR = 20, WIDTH = 400, MARGIN = 14;
+  const CLOSE = 0.05;
+  const { digits, amount, ends, place, draw } = globalThis.labkitNumberLine;
   const NONE = "You made no guess this time.";
 
-  /* ---- numbers, as labkit says them ---- */
-
-  const digits = x => Number.isInteger(x) && Math.abs(x) < 1e15 ? x : Number(x.toPrecision(4));
-
-  function amount(x, unit = "") {
-    x = digits(x);
-    const size = Math.abs(x);
-    const text = x !== 0 && (size < 1e-4 || size >= 1e15)
-      ? x.toExponential().replace("+", "")
-      : x.toLocaleString("en-GB", { maximumSignificantDigits: 17, useGrouping: size >= 1e4 });
-    return `${text} ${unit}`.trim();
-  }
+  /* ---- sentences, as labkit says them ---- */
 
   function sentence(asked, guess, truth) {
     if (asked.choices) {
@@ -57,50 +46,7 @@
     return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(s) && Number.isFinite(Number(s)) ? Number(s) : null;
   }
 
-  /* ---- the number line ---- */
-
-  function ends(guess, truth) {
-    const small = Math.min(guess, truth), large = Math.max(guess, truth);
-    if (small > 0 && large / small > FAR) return [small / 2, large * 2, true];
-    const left = Math.min(small, 0), right = Math.max(large, 0), room = 0.15 * (right - left) || 1;
-    return [left - (left < 0 ? room : 0), right + (right > 0 || left === 0 ? room : 0), false];
-  }
-
-  function place(x, [left, right, logarithmic]) {
-    return logarithmic ? Math.log(x / left) / Math.log(right / left) : (x - left) / (right - left);
-  }
-
-  function numberLine(asked, guess, truth) {
-    const line = ends(guess, truth), at = x => MARGIN + (WIDTH - 2 * MARGIN) * place(x, line);
-    const drawn = svg("svg", {
-      viewBox: `0 0 ${WIDTH} ${line[2] ? 98 : 84}`, role: "img", class: "labkit-number-line",
-      "aria-label": `your guess ${amount(guess, asked.unit)}; it is ${amount(truth, asked.unit)}`,
-    });
-    const words = (x, y, name, text) => {
-      const anchor = x < WIDTH / 3 ? "start" : x > 2 * WIDTH / 3 ? "end" : "middle";
-      drawn.append(svg("text", { x, y, "text-anchor": anchor, class: name }, text));
-    };
-    drawn.append(svg("path", { d: `M0 46H${WIDTH}`, class: "axis" }));
-    if (!line[2]) {
-      drawn.append(svg("path", { d: `M${at(0)} 42v8`, class: "axis" }));
-      if (Math.abs(at(truth) - at(0)) > 60) words(at(0), 66, "small zero", "0");
-    }
-    drawn.append(svg("path", { d: `M${at(truth)} 36v20`, class: "truth" }));
-    drawn.append(svg("path", { d: `M${at(guess)} 46l-7 -9l7 -9l7 9z`, class: "guess" }));
-    words(at(guess), 18, "guess-words", `your guess ${amount(guess, asked.unit)}`);
-    words(at(truth), 76, "truth-words", `it is ${amount(truth, asked.unit)}`);
-    if (line[2]) words(WIDTH, 94, "small", "logarithmic scale");
-    return drawn;
-  }
-
   /* ---- elements ---- */
-
-  function svg(tag, attributes, text = "") {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.textContent = text;
-    return made;
-  }
 
   function element(tag, attributes = {}, ...inside) {
     const made = document.createElement(tag);
@@ -180,7 +126,7 @@
       const said = sentence(this.asked, guess, this.truth);
       this.reveal.replaceChildren(element("p", {}, said));
       this.panel.replaceChildren(element("p", { class: "labkit-said", tabindex: -1 }, said));
-      if (guess !== null && !this.asked.choices) this.panel.append(numberLine(this.asked, guess, this.truth));
+      if (guess !== null && !this.asked.choices) this.panel.append(draw(this.asked.unit, guess, this.truth, "var(--labkit-guess)"));
       this.panel.append(element("p", { class: "labkit-quiet" },
         element("button", { type: "button", onclick: () => { forget(this.key); this.cover(); } }, "Ask me again"),
         element("button", { type: "button", onclick: forgetAll }, "Forget my guesses on this page")));

@@ -14,7 +14,7 @@ from typing import Any
 import api_source
 from api_source import Entry
 
-ROOMS = ("comm", "collectives", "timing", "cost", "learn", "compress", "train", "show", "grade")
+ROOMS = ("comm", "collectives", "timing", "network", "learn", "compress", "train", "show", "exercises")
 PLACE = re.compile(r"^% names of labkit\.(\w+)$", re.MULTILINE)
 CODE = re.compile(r"(``.+?``|`[^`\n]+`)")
 EMPHASIS = re.compile(r"(?<![\w*])\*([A-Za-z][^*\n]*[\w.?!])\*(?![\w*])")

@@ -1,8 +1,10 @@
 """The audit, book/claims.md: every claim that a lab checks, its verdict and where to see it, read from the labs themselves.
 
 A lab states a claim in a box of class `check-claim` named `claim-...`; a code cell with an `assert` follows; under it stands
-a box of class `verdict`, named `verdict-...` with the same ending, whose title is `Verdict: true`, `Verdict: true if ...` or
-`Verdict: false` and whose one paragraph is the finding. What is written otherwise is refused, in one sentence.
+a box of class `verdict`, named `verdict-...` with the same ending, whose title is `Verdict: true`, `Verdict: true if ...`,
+`Verdict: false` or `Verdict: not decided here`. Its first paragraph is the finding, its second what the finding rests on:
+`*Evidence:*` and one or more of `proof`, `exact run`, `N seeds ...`, `measured ...`, `undecided ...`, with semicolons
+between. What is written otherwise is refused, in one sentence.
 
 python book/tools/claims.py      write the page
 """
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FORMS = ("true", "true if", "false")
+FORMS = ("true", "true if", "false", "not decided here")
 IGNORED = "nbval-ignore-output"
 
 _OPENING = """\
@@ -25,38 +27,46 @@ Much is said about distributed training. Where a lab met such a claim, it stoppe
 {counts}. Most are true somewhere, which is how they came to be said; the condition is what one has to
 know. *The claim* leads to its box, *the cell* to the verdict, under the cell whose assertion would fail if it no longer
 held; where a verdict hangs on the clock of your machine and no ratio is asserted, it says so. "False" means that as it is
-said it does not hold, as one run is enough to show. This page is made from the labs.
+said it does not hold, as one run is enough to show; "not decided here", that our runs could have come out either way.
+
+*Evidence* says what a verdict rests on: a proof; an exact run, in which nothing is random; runs from so many seeds, with
+an interval; a measurement on a machine that is named. Every verdict is recomputed by another route in `tests/claims/`,
+without labkit's helper for it, and `make seeds` prints which verdicts would change under other seeds. This page is made
+from the labs.
 """
 _BOX = re.compile(
     r"^:::\{admonition\} (?P<title>.*)\n(?P<options>(?::\w+:.*\n)*)(?P<body>(?:.*\n)*?):::$", re.M
 )
 _CELL = re.compile(r"^```\{code-cell\}.*\n(?P<source>(?:.*\n)*?)```$", re.M)
 _QUOTED = re.compile(r"[“\"]([^”\"]+)[”\"]")
+_EVIDENCE = re.compile(r"(proof|exact run|[1-9]\d* seeds|measured|undecided)\b.*")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a lab. key: what follows `claim-` in its name; form: of FORMS; condition: of "true if"; cell: source of
-    the code cell with the assert."""
+    """One claim of a lab. key: what follows `claim-` in its name; form: of FORMS; condition: of "true if"; evidence: what it
+    rests on; cells: sources of the code cells with its asserts."""
 
     key: str
     text: str
     form: str
     condition: str
     finding: str
-    cell: str
+    evidence: str
+    cells: tuple[str, ...]
 
 
 def claims(source: str, outputs: str = "") -> list[Claim]:
     """All claims of a lab's text, in order. outputs: what its cells print, for the numbers of the findings.
 
-    Raises ValueError, naming the box, where a claim has no name, no verdict or no cell with an assert before its verdict, or
-    where a finding holds a number that no cell computes.
+    Raises ValueError, naming the box, where a claim has no name, no verdict, no evidence or no cell with an assert before
+    its verdict, or where a finding holds a number that no cell computes (an assertion's bound is not computed).
     """
     boxes = [(m, dict(re.findall(r":(\w+): *(.*)", m["options"]))) for m in _BOX.finditer(source)]
     cells = list(_CELL.finditer(source))
-    computed = set(_NUMBER.findall("\n".join([outputs, *(c["source"] for c in cells)])))
+    code = "\n".join(c["source"] for c in cells)
+    computed = set(_NUMBER.findall(outputs + "\n" + re.sub(r"^\s*assert .*$", "", code, flags=re.M)))
     verdicts = {options.get("name"): box for box, options in boxes if options.get("class") == "verdict"}
     found = []
     for box, options in boxes:
@@ -74,15 +84,13 @@ def claims(source: str, outputs: str = "") -> list[Claim]:
         if not asserting:
             raise ValueError(f"{name} must be followed by a cell with an assert before its verdict")
         form, condition = _form(verdict["title"], name)
-        finding = " ".join(verdict["body"].split())
-        if not finding or "\n\n" in verdict["body"].strip():
-            raise ValueError(f"verdict-{key} must hold one paragraph, the finding")
+        finding, evidence = _paragraphs(verdict["body"], key)
         strange = [n for n in _NUMBER.findall(finding) if n not in computed]
         if strange:
             raise ValueError(
                 f"verdict-{key} must hold no number that no cell computes, but holds {strange[0]}"
             )
-        found.append(Claim(key, text, form, condition, finding, asserting[-1]))
+        found.append(Claim(key, text, form, condition, finding, evidence, tuple(asserting)))
     if verdicts:
         raise ValueError(
             f"{next(iter(verdicts))} must belong to a claim, but there is no box with that ending"
@@ -100,12 +108,27 @@ def _said(box: re.Match[str]) -> str:
     return " ".join(f"“{q}”" for q in said)
 
 
+def _paragraphs(body: str, key: str) -> tuple[str, str]:
+    """The finding, and the evidence without its heading."""
+    found = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", body.strip())]
+    if len(found) != 2 or not found[0] or not found[1].startswith("*Evidence:* "):
+        raise ValueError(f"verdict-{key} must hold two paragraphs, the finding and '*Evidence:* ...'")
+    finding, evidence = found[0], found[1].removeprefix("*Evidence:* ").rstrip(".")
+    for part in evidence.split("; "):
+        if not _EVIDENCE.fullmatch(part):
+            raise ValueError(
+                f"the evidence of verdict-{key} must be proof, exact run, N seeds ..., measured ... or undecided ..., "
+                f"with '; ' between, got {part!r}"
+            )
+    return finding, evidence
+
+
 def _form(title: str, name: str) -> tuple[str, str]:
-    said = re.fullmatch(r"Verdict: (true|false|true if (.+))", title.strip())
+    said = re.fullmatch(r"Verdict: (true|false|not decided here|true if (.+))", title.strip())
     if not said:
         raise ValueError(
-            f"the verdict on {name} must be titled 'Verdict: true', 'Verdict: true if ...' or 'Verdict: false', "
-            f"got {title!r}"
+            f"the verdict on {name} must be titled 'Verdict: true', 'Verdict: true if ...', 'Verdict: false' or "
+            f"'Verdict: not decided here', got {title!r}"
         )
     return ("true if", said[2]) if said[2] else (said[1], "")
 
@@ -124,13 +147,13 @@ def page(labs: list[tuple[str, str, list[Claim]]]) -> str:
     return "\n".join(parts)
 
 
-_COUNTED = ("simply true", "true under a condition", "false")
+_COUNTED = ("simply true", "true under a condition", "false", "not decided here")
 
 
 def _entry(c: Claim) -> str:
     verdict = f"**True if** {c.condition}." if c.condition else f"**{c.form.capitalize()}.**"
     links = f"{{ref}}`the claim <claim-{c.key}>`, {{ref}}`the cell <verdict-{c.key}>`"
-    return f"{c.text}\n: {verdict} {c.finding} ({links})\n"
+    return f"{c.text}\n: {verdict} {c.finding} *Evidence:* {c.evidence}. ({links})\n"
 
 
 def outputs(notebook: Path) -> str:
@@ -146,11 +169,13 @@ def outputs(notebook: Path) -> str:
     return "\n".join(printed)
 
 
-def audited(root: Path = ROOT) -> list[tuple[str, str, list[Claim]]]:
-    """Every lab in the book's order: its file's name, its title, its claims."""
+def audited(root: Path = ROOT, only: str = "") -> list[tuple[str, str, list[Claim]]]:
+    """Every lab in the book's order: its file's name, its title, its claims. only: labs whose text holds this."""
     found = []
     for path in sorted((root / "notebooks").glob("*.md"), key=_number):
         source = path.read_text()
+        if only not in source:
+            continue
         title = re.search(r"^# (.+)$", _CELL.sub("", source), re.M)
         try:
             found.append(

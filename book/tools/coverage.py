@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from labkit.grade.exercise import Exercise, exercise_set  # noqa: E402
+from labkit.exercises.exercise import Exercise, exercise_set  # noqa: E402
 
 _OPENING = """\
 # What is practised where

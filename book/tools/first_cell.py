@@ -1,15 +1,17 @@
 """The cell that every notebook begins with: it installs labkit where it is missing, and elsewhere does nothing.
 
 A notebook travels alone: Colab opens it from the repository, a reader downloads it from the book. So it must
-bring the address from which labkit can be had (`repository`), and say what to do where there is none.
+bring the address from which labkit can be had (`repository.url` in _config.yml), and say what to do where there is none.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import nbformat
+import yaml
 
 ID = "labkit-setup"
 METADATA = {
@@ -39,6 +41,18 @@ if importlib.util.find_spec("labkit") is None:
 
     print("labkit is installed; this machine offers", machine.offers())"""
 _ADDRESS = re.compile(r'^REPOSITORY = "(.*)"$', re.MULTILINE)
+
+
+def address(root: Path) -> str:
+    """The repository's public address that _config.yml names; empty if none. ValueError for one that no button could use."""
+    path = root / "_config.yml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+    url = str((config.get("repository") or {}).get("url") or "")
+    if url and not re.fullmatch(r"https://(?:github|gitlab)\.com(?:/[\w.-]+){2,}", url):
+        raise ValueError(
+            f"repository.url in _config.yml must be empty or as https://github.com/owner/name, got {url!r}"
+        )
+    return url
 
 
 def source(address: str) -> str:

@@ -1,4 +1,4 @@
-"""The page about GPUs, book/gpu.md, from what `make gpu` has recorded in book/results/*.json, and from nothing else.
+"""The page about GPUs, book/gpu.md, from what `make gpu` has recorded in book/results/*.json and from the labs' cells.
 
 python book/tools/gpu_page.py      write the page
 """
@@ -12,13 +12,25 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
+#: How a worker of a lab puts a tensor or a model on its own device.
+ON_DEVICE = re.compile(r"device=comm\.device|\.to\(comm\.device")
+
 _OPENING = """\
 # On a GPU
 
 The labs run without a GPU, and most pages of this book were made on a machine that has none; every measured number says
-where it comes from. Where torch sees a GPU the same cells use it: `launch(..., world="processes")` gives each worker a
-GPU of its own and the nccl backend, or, where there are fewer GPUs than workers, lets them share through gloo (nccl refuses
-two ranks on one GPU, and Colab has one). This page is made by `make gpu` from recorded runs.
+where it comes from. Where torch sees a GPU, `launch(..., world="processes")` gives each worker a GPU of its own and the nccl
+backend, or, where there are fewer GPUs than workers, lets them share through gloo (nccl refuses two ranks on one GPU, and
+Colab has one). Whether a lab then computes on it depends on where its workers put their tensors.
+
+On the GPU, in some of their cells at least, compute {n_on} of the {n} labs, whose workers put tensors on `comm.device`:
+{on}.
+In the other {n_off} the workers compute on the CPU, with numpy or with tensors that stay there, and a GPU changes at most
+the way of their messages:
+{off}.
+Simulated and emulated clusters run on the CPU in every lab.
+
+This page is made by `make gpu` from recorded runs, and the two lists from the labs' own cells.
 """
 _NONE = """
 ```{admonition} Not measured yet
@@ -31,9 +43,23 @@ tensors on a GPU, and nothing in this book is a GPU's number. On a machine with 
 """
 
 
-def page(records: list[dict[str, Any]], labs: list[str]) -> str:
-    """The Markdown. records: as `make gpu` wrote them; labs: the names of all labs there are."""
-    return _OPENING + ("".join(_section(r, labs) for r in records) if records else _NONE).rstrip("\n") + "\n"
+def page(records: list[dict[str, Any]], labs: dict[str, str]) -> str:
+    """The Markdown. records: as `make gpu` wrote them; labs: the text of every lab there is, by its name."""
+    on = [name for name, text in labs.items() if ON_DEVICE.search(text)]
+    off = [name for name in labs if name not in on]
+    opening = _OPENING.format(n=len(labs), n_on=len(on), n_off=len(off), on=_links(on), off=_links(off))
+    body = "".join(_section(r, list(labs)) for r in records) if records else _NONE
+    return opening + body.rstrip("\n") + "\n"
+
+
+def _links(names: list[str]) -> str:
+    return ", ".join(f"{{doc}}`{_title(name)} <../notebooks/{name}>`" for name in names) or "none"
+
+
+def _title(name: str) -> str:
+    """2_2_barriers: 2.2; 10_7_finale: 10.7 finale; 11_sharded_training: 11."""
+    number = ".".join(re.findall(r"\d+", name))
+    return f"{number} finale" if name.endswith("_finale") else number
 
 
 def _section(r: dict[str, Any], labs: list[str]) -> str:
@@ -64,8 +90,8 @@ def _outcome(done: dict[str, Any] | None) -> str:
 def current(root: Path = ROOT) -> str:
     """The page as the recorded files and the labs there are say it should be."""
     records = [json.loads(path.read_text()) for path in sorted((root / "book" / "results").glob("*.json"))]
-    labs = sorted((path.stem for path in (root / "notebooks").glob("*.md")), key=_number)
-    return page(records, labs)
+    labs = sorted((root / "notebooks").glob("*.md"), key=lambda path: (_number(path.stem), path.stem))
+    return page(records, {path.stem: path.read_text(encoding="utf-8") for path in labs})
 
 
 def _number(name: str) -> list[int]:

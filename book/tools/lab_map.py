@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from api_source import CODE_CELL
+from closure import CODE_CELL
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = "% map of the labs"

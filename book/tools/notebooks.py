@@ -11,7 +11,7 @@ Every notebook gets one cell more than its text: the first, which installs labki
 (`first_cell`). A new address for it needs no new execution.
 
 File times play no part. The notebook's metadata keep three hashes: `source_sha256` of the text,
-`code_sha256` of the labkit tree it ran with, `outputs_sha256` of what came out (so that a number altered by
+`code_sha256` of the files of labkit behind it (`closure`), `outputs_sha256` of what came out (so that a number altered by
 hand shows even in a timing cell, whose output nbval ignores). `run` goes by the first two; `check` by the
 first and the last: whether the outputs still hold with today's labkit is nbval's question.
 """
@@ -37,8 +37,8 @@ from jupytext.combine import map_outputs_to_inputs
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where this file is loaded by its path
 
+import closure
 import first_cell
-import repository
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("notebooks", "notebooks/exercises")
@@ -63,13 +63,9 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest()
 
 
-def code_digest(root: Path = ROOT) -> str:
-    """SHA-256 of every file of the labkit tree, names included."""
-    files = sorted(
-        p
-        for p in (root / "labkit").rglob("*")
-        if p.is_file() and "__pycache__" not in p.parts and p.suffix != ".pyc"
-    )
+def code_digest(md: Path, root: Path = ROOT) -> str:
+    """SHA-256 of the files of labkit behind the imports of `md` (`closure`), names included."""
+    files = closure.behind(md.read_text(encoding="utf-8"), root)
     lines = (f"{p.relative_to(root).as_posix()} {digest(p.read_bytes())}\n" for p in files)
     return digest("".join(lines).encode())
 
@@ -215,12 +211,12 @@ def stored_address(ipynb: Path) -> str | None:
 
 def address_for(md: Path, root: Path) -> str:
     """Where the notebook of `md` installs labkit from: what is known here, else what it knew before."""
-    return repository.address(root) or stored_address(md.with_suffix(".ipynb")) or ""
+    return first_cell.address(root) or stored_address(md.with_suffix(".ipynb")) or ""
 
 
 def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
     """Convert `md`, execute it, and store the result beside it."""
-    source_sha256, code_sha256 = digest(md.read_bytes()), code_digest(root)
+    source_sha256, code_sha256 = digest(md.read_bytes()), code_digest(md, root)
     address = address_for(md, root)
     source = read_source(md, address)
     refuse_semicolons(source)
@@ -252,7 +248,7 @@ def stale(md: Path, root: Path = ROOT) -> str:
         return "it has not been executed"
     if hashes.get("source_sha256") != digest(md.read_bytes()):
         return "its text has changed"
-    if hashes.get("code_sha256") != code_digest(root):
+    if hashes.get("code_sha256") != code_digest(md, root):
         return "labkit has changed"
     if stored_address(md.with_suffix(".ipynb")) is None:
         return "its first cell has changed"
@@ -305,7 +301,7 @@ def problems(md: Path) -> list[str]:
     found = []
     if hashes.get("source_sha256") != digest(md.read_bytes()):
         found.append(f"{md.name} has changed since {ipynb.name} was executed: run `make notebooks`.")
-    address, setting = first_cell.address_in(nb) or "", repository.setting(ROOT)
+    address, setting = first_cell.address_in(nb) or "", first_cell.address(ROOT)
     if setting and address != setting:
         found.append(
             f"{ipynb.name} installs labkit from {address!r}, not from {setting!r}: run `make notebooks`."

@@ -19,10 +19,9 @@ import numpy as np
 from cover_figure import draw_cover
 
 from labkit import Link, Simulated, launch
-from labkit.collectives import naive_allreduce, ring_allreduce
+from labkit.collectives import naive, ring
 from labkit.comm import Emulated
 from labkit.comm.emulated import PAYLOAD
-from labkit.cost import naive_time, ring_time
 from labkit.show import predicted_measured, style
 
 matplotlib.use("agg")
@@ -30,8 +29,8 @@ RATE, SIZES, REPEATS = 1.25e7, [3_000, 30_000, 300_000, 1_500_000], [61, 41, 11,
 STATIC = Path(__file__).parents[1] / "_static"
 NUMBERS = STATIC / "cover.json"
 WAYS = (
-    ("through a server", naive_allreduce, naive_time, "s"),
-    ("ring", ring_allreduce, ring_time, "o"),
+    ("through a server", naive.allreduce, naive.time, "s"),
+    ("ring", ring.allreduce, ring.time, "o"),
 )
 
 

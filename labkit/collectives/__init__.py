@@ -1,29 +1,26 @@
-"""All-reduce, one algorithm a file: every worker ends with the sum of everyone's vector. And its parts."""
+"""How K workers add: each all-reduce and its price as one object, one table of them; the halves; which to choose when."""
 
-from labkit.collectives.doubling import doubling_allreduce, doubling_allreduce_inplace
-from labkit.collectives.halving import halving_allreduce, halving_allreduce_inplace
-from labkit.collectives.hierarchical import hierarchical_allreduce, hierarchical_allreduce_inplace
-from labkit.collectives.naive import naive_allreduce, naive_allreduce_inplace
-from labkit.collectives.parts import (
-    all_gather,
-    all_gather_inplace,
-    broadcast,
-    broadcast_inplace,
-    own_chunk,
-    reduce_scatter,
-    reduce_scatter_inplace,
-)
-from labkit.collectives.ring import ring_allreduce, ring_allreduce_inplace, textbook_ring_allreduce
-from labkit.collectives.server import server_allreduce, server_allreduce_inplace
-from labkit.collectives.shared import shared_allreduce, shared_allreduce_inplace
-from labkit.collectives.torus import torus_allreduce, torus_allreduce_inplace
-from labkit.collectives.tree import tree_allreduce, tree_allreduce_inplace
+from collections.abc import Mapping
+
+from labkit.collectives.base import AllReduce, Collective
+from labkit.collectives.choose import Interval, best, crossovers
+from labkit.collectives.hierarchical import Hierarchical, hierarchical
+from labkit.collectives.measure import Measured, measure_link
+from labkit.collectives.naive import naive
+from labkit.collectives.recursive import doubling, halving
+from labkit.collectives.ring import Ring, all_gather, own_chunk, reduce_scatter, ring
+from labkit.collectives.server import Server, server
+from labkit.collectives.shared import shared
+from labkit.collectives.torus import Torus, torus
+from labkit.collectives.tree import broadcast, tree
+
+#: All that send messages, by name. (``shared`` needs none.)
+ALLREDUCES: Mapping[str, AllReduce] = {
+    each.name: each for each in (naive, tree, ring, doubling, halving, torus, server, hierarchical)
+}
 
 __all__ = [
-    "all_gather", "all_gather_inplace", "broadcast", "broadcast_inplace", "doubling_allreduce",
-    "doubling_allreduce_inplace", "halving_allreduce", "halving_allreduce_inplace", "hierarchical_allreduce",
-    "hierarchical_allreduce_inplace", "naive_allreduce", "naive_allreduce_inplace", "own_chunk", "reduce_scatter",
-    "reduce_scatter_inplace", "ring_allreduce", "ring_allreduce_inplace", "server_allreduce", "server_allreduce_inplace",
-    "shared_allreduce", "shared_allreduce_inplace", "textbook_ring_allreduce", "torus_allreduce",
-    "torus_allreduce_inplace", "tree_allreduce", "tree_allreduce_inplace",
+    "ALLREDUCES", "AllReduce", "Collective", "Hierarchical", "Interval", "Measured", "Ring", "Server", "Torus",
+    "all_gather", "best", "broadcast", "crossovers", "doubling", "halving", "hierarchical", "measure_link", "naive",
+    "own_chunk", "reduce_scatter", "ring", "server", "shared", "torus", "tree",
 ]  # fmt: skip

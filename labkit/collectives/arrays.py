@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,19 +21,6 @@ def empty(x: Any, n: int) -> Any:
     return x.new_empty(n) if is_torch(x) else np.empty(n, x.dtype)
 
 
-def adder(x: Any) -> Callable[..., Any]:
-    """``add(a, b, out=c)`` for vectors of the kind of ``x``.
-
-    Two workers that both add a and b must do it in the same order: a + b and b + a are the same number, but of two NaN
-    the bits of the first survive.
-    """
-    if not is_torch(x):
-        return np.add
-    import torch
-
-    return torch.add
-
-
 def flat(x: Any) -> Any:
     """``x`` as a vector over the same memory. Raises ValueError if its memory isn't one contiguous, writeable piece."""
     if isinstance(x, np.ndarray):
@@ -49,13 +35,6 @@ def flat(x: Any) -> Any:
     return x if x.dim() == 1 else x.view(-1)
 
 
-def split(x: Any, lengths: list[int]) -> Sequence[Any]:
-    """Views of the vector ``x`` of these lengths, one after another, cut in one go where that is quicker."""
-    if is_torch(x):
-        return x.split_with_sizes(lengths)
-    return [x[end - n : end] for n, end in zip(lengths, accumulate(lengths), strict=True)]
-
-
 def chunks(x: Any, K: int) -> list[Any]:
     """``K`` views that cut the vector ``x`` (n,) into parts of n // K or n // K + 1 elements; some empty if n < K.
 
@@ -66,5 +45,5 @@ def chunks(x: Any, K: int) -> list[Any]:
 
 
 def chunk_bounds(n: int, K: int) -> list[int]:
-    """Where the chunks of n elements begin and end: chunk i is i n // K to (i + 1) n // K."""
+    """Where the chunks of n elements begin and end, (K + 1,): chunk i is i n // K to (i + 1) n // K."""
     return [i * n // K for i in range(K + 1)]

@@ -9,38 +9,94 @@ The slow links carry H vectors' worth of ring instead of K. One host: a tree. On
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
-from labkit.collectives.arrays import copy, flat
-from labkit.collectives.rings import allreduce_among
-from labkit.collectives.tree import broadcast_among, reduce_among
+import numpy as np
+from numpy.typing import ArrayLike
+
+from labkit.checks import integer, workers
+from labkit.collectives.base import AllReduce, Counts, Of
+from labkit.collectives.ring import ring
+from labkit.collectives.tree import broadcast, tree
 from labkit.comm.base import Comm
+from labkit.network.link import Link
 
 
-def hierarchical_allreduce(comm: Comm, x: Any, hosts: tuple[int, ...] | None = None) -> Any:
-    """The sum of all workers' ``x`` (numpy or torch, any shape, the same on every rank), as a new array.
+@dataclass(frozen=True)
+class Hierarchical(AllReduce):
+    """The leaders, the lowest rank of each host, have the same bits from the ring, and everyone else a copy.
 
-    hosts: (K,) the host of each rank; None: ``comm.hosts``. Only the grouping counts; leaders are the lowest ranks.
-    The leaders have the same bits from the ring, and everyone else a copy. Raises ValueError for another number of hosts.
+    hosts: workers a host, in order of rank (the last host may have fewer), or the host of each rank, (K,), of which only the
+    grouping counts; None: as ``comm.hosts`` says, and priced as one rank a host.
+    inside: the ``Link`` between workers of one host; None: the same as between hosts.
+    The time is exact if the hosts are equally full, but for the last.
+
+    >>> two = Hierarchical(hosts=2, inside=Link(1e-6, 1e11))
+    >>> two.bytes(K=4, n=100, itemsize=4).tolist(), round(two.time(4, 4e6, Link(1e-4, 1.25e8)), 4)
+    ([800, 400, 800, 400], 0.0323)
     """
-    total = copy(x)
-    hierarchical_allreduce_inplace(comm, total, hosts)
-    return total
 
+    name: ClassVar[str] = "hierarchical"
+    hosts: int | tuple[int, ...] | None = None
+    inside: Link | None = None
 
-def hierarchical_allreduce_inplace(comm: Comm, x: Any, hosts: tuple[int, ...] | None = None) -> None:
-    """Replace ``x`` (contiguous) by the sum of all workers' ``x``; ``hosts`` as in ``hierarchical_allreduce``."""
-    total = flat(x)
-    hosts = comm.hosts if hosts is None else tuple(hosts)
-    if len(hosts) != comm.K:
-        raise ValueError(f"hosts must name the host of each of the {comm.K} ranks, got {len(hosts)}: {hosts}")
-    with comm.collective("hierarchical all-reduce", x):
-        mine, leaders = _levels(hosts, comm.rank)
-        reduce_among(comm, total, mine)
+    def __post_init__(self) -> None:
+        if isinstance(self.hosts, list | np.ndarray):
+            object.__setattr__(self, "hosts", tuple(self.hosts))
+        if self.hosts is not None and not isinstance(self.hosts, tuple):
+            integer("hosts", self.hosts, least=1)
+
+    def _add_up(self, comm: Comm, total: Any) -> None:
+        mine, leaders = _levels(self._hosts(comm.K) or comm.hosts, comm.rank)
+        tree.reduce_among(comm, total, mine)
         if comm.rank == mine[0]:
-            allreduce_among(comm, total, leaders)
-        broadcast_among(comm, total, mine)
+            ring.among(comm, total, leaders)
+        broadcast.among(comm, total, mine)
+
+    def time(self, K: ArrayLike, nbytes: ArrayLike, link: Link) -> Any:
+        """Seconds, as of any collective; ``link``: between hosts."""
+        L, H = self._sizes(workers(K))
+        return tree.time(L, nbytes, self.inside or link) + ring.time(H, nbytes, link)
+
+    def _label(self, K: int) -> str:
+        self._hosts(K)
+        return "hierarchical all-reduce"
+
+    def _hosts(self, K: int) -> tuple[int, ...] | None:
+        """The host of each rank, (K,); None where only ``comm`` knows."""
+        if isinstance(self.hosts, tuple):
+            self._sizes(np.array(K))
+            return self.hosts
+        return None if self.hosts is None else tuple(k // self.hosts for k in range(K))
+
+    def _sizes(self, K: Counts) -> tuple[Any, Any]:
+        """L, the workers of the fullest host, and H, the number of hosts, for each of K."""
+        if isinstance(self.hosts, tuple):
+            if not self.hosts or np.any(len(self.hosts) != K):
+                raise ValueError(
+                    f"hosts must name the host of each of the {K} ranks, got {len(self.hosts)}: {self.hosts}"
+                )
+            _, each = np.unique(self.hosts, return_counts=True)
+            return np.full_like(K, each.max()), np.full_like(K, len(each))
+        L = 1 if self.hosts is None else self.hosts
+        return np.minimum(K, L), -(-K // L)
+
+    def _serial(self, K: Counts) -> tuple[Any, Any]:
+        L, H = self._sizes(K)
+        inside, across = tree._serial(L), ring._serial(H)
+        return inside[0] + across[0], inside[1] + across[1]
+
+    def _sent(self, K: int, n: int, of: Of) -> Counts:
+        where = np.array(self._hosts(K) or range(K))
+        _, leaders = np.unique(where, return_index=True)
+        sent = np.zeros(K, dtype=np.int64)
+        for leader in leaders:
+            members = np.flatnonzero(where == where[leader])
+            sent[members] += tree._sent(len(members), n, of)
+        sent[np.sort(leaders)] += ring._sent(len(leaders), n, of)
+        return sent
 
 
 @lru_cache(maxsize=256)
@@ -48,3 +104,7 @@ def _levels(hosts: tuple[int, ...], rank: int) -> tuple[tuple[int, ...], tuple[i
     """The ranks on this rank's host, and the first rank of every host."""
     mine = tuple(k for k, host in enumerate(hosts) if host == hosts[rank])
     return mine, tuple(k for k, host in enumerate(hosts) if hosts.index(host) == k)
+
+
+#: A tree on each host, a ring of their leaders, wherever the ranks live.
+hierarchical = Hierarchical()

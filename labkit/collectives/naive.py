@@ -6,31 +6,28 @@ With K workers and n bytes the server's port carries (K-1) n bytes in and as man
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from labkit.collectives.arrays import copy, empty, flat
+import numpy as np
+
+from labkit.collectives.arrays import empty
+from labkit.collectives.base import AllReduce, Counts, Of
 from labkit.comm.base import Comm
 
 
-def naive_allreduce(comm: Comm, x: Any) -> Any:
-    """The sum of all workers' ``x`` (numpy or torch, any shape, the same on every rank), as a new array.
-
-    Added in order of rank, so every rank gets the same bits.
+@dataclass(frozen=True)
+class _Naive(AllReduce):
+    """Added in order of rank, in one place.
 
     >>> from labkit import launch
-    >>> run = launch(lambda comm: naive_allreduce(comm, np.ones(100)), 4)
-    >>> run.bytes_sent.tolist()
+    >>> launch(lambda comm: naive.allreduce(comm, np.ones(100)), 4).bytes_sent.tolist()
     [2400, 800, 800, 800]
     """
-    total = copy(x)
-    naive_allreduce_inplace(comm, total)
-    return total
 
+    name: ClassVar[str] = "naive"
 
-def naive_allreduce_inplace(comm: Comm, x: Any) -> None:
-    """Replace ``x`` (contiguous) by the sum of all workers' ``x``."""
-    total = flat(x)
-    with comm.collective("naive all-reduce", x):
+    def _add_up(self, comm: Comm, total: Any) -> None:
         if comm.rank == 0:
             inbox = empty(total, len(total))
             for source in range(1, comm.K):
@@ -40,3 +37,13 @@ def naive_allreduce_inplace(comm: Comm, x: Any) -> None:
         else:
             comm.send(total, 0)
             comm.recv(total, 0)
+
+    def _serial(self, K: Counts) -> tuple[Any, Any]:
+        return 2 * (K - 1), 2 * (K - 1)
+
+    def _sent(self, K: int, n: int, of: Of) -> Counts:
+        return np.where(np.arange(K) == 0, K - 1, 1) * of(n)
+
+
+#: Everyone sends to rank 0, which adds and answers everyone.
+naive = _Naive()

@@ -1,56 +1,168 @@
-"""Ring all-reduce: reduce-scatter, then all-gather, around a ring (Patarasuk and Yuan 2009, section 3).
+"""Ring all-reduce: reduce-scatter, then all-gather, around a ring (Patarasuk and Yuan 2009, section 3). And its halves.
 
 The vector is cut into K chunks. For K-1 rounds each worker passes a chunk to its right neighbour and adds the one that
 comes from the left; then worker k holds the finished chunk k+1. For K-1 more rounds the finished chunks go around.
 Every worker sends 2 (K-1)/K n bytes, hardly more for many workers than for two, in 2 (K-1) messages:
-2 (K-1) (alpha + n / (K beta)) seconds where K divides the number of elements.
+2 (K-1) (alpha + n / (K beta)) seconds. Each half takes half of that.
+
+The halves by themselves are what sharded training is made of (Rajbhandari et al. 2020). There chunk r of n elements,
+r n // K to (r + 1) n // K, belongs to rank r, so the reduce-scatter starts one chunk earlier than in the all-reduce.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from labkit.collectives.arrays import chunks, copy, empty, flat
-from labkit.collectives.rings import SEGMENT_BYTES, allreduce_among
-from labkit.comm.base import Comm
+import numpy as np
+
+from labkit.collectives.arrays import chunk_bounds, chunks, copy, empty, flat
+from labkit.collectives.base import AllReduce, Collective, Counts, Of
+from labkit.collectives.passes import SEGMENT_BYTES, go_round
+from labkit.comm.base import Comm, describe
 
 
-def ring_allreduce(comm: Comm, x: Any) -> Any:
-    """The sum of all workers' ``x`` (numpy or torch, any shape, the same on every rank), as a new array.
-
-    Each chunk is added up once and then copied, so every rank gets the same bits.
+@dataclass(frozen=True)
+class Ring(AllReduce):
+    """Each chunk is added up once and then copied. segment_bytes: longer chunks travel in segments of so many bytes.
 
     >>> from labkit import launch
-    >>> launch(lambda comm: ring_allreduce(comm, np.arange(4.0) * comm.rank), 3).results[0]
+    >>> launch(lambda comm: ring.allreduce(comm, np.arange(4.0) * comm.rank), 3).results[0]
     array([0., 3., 6., 9.])
     """
-    total = copy(x)
-    ring_allreduce_inplace(comm, total)
-    return total
+
+    name: ClassVar[str] = "ring"
+    segment_bytes: int = SEGMENT_BYTES
+
+    def textbook(self, comm: Comm, x: Any) -> Any:
+        """The ring as one would say it, a send and a receive a round: what ``allreduce`` must agree with, bit for bit."""
+        total = copy(x)
+        with comm.collective(self._label(comm.K), x):
+            part = chunks(flat(total), comm.K)
+            right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
+            for j in range(comm.K - 1):  # reduce-scatter: pass on what has been added so far
+                outgoing, mine = part[(comm.rank - j) % comm.K], part[(comm.rank - j - 1) % comm.K]
+                inbox = empty(mine, len(mine))
+                comm.sendrecv(outgoing, right, inbox, left)
+                mine += inbox
+            for j in range(comm.K - 1):  # all-gather: pass on what is finished
+                outgoing, mine = part[(comm.rank + 1 - j) % comm.K], part[(comm.rank - j) % comm.K]
+                comm.sendrecv(outgoing, right, mine, left)
+        return total
+
+    def _add_up(self, comm: Comm, total: Any) -> None:
+        self.among(comm, total, range(comm.K))
+
+    def among(self, comm: Comm, total: Any, ranks: Sequence[int]) -> None:
+        """Replace the vector ``total`` (n,) by its sum over ``ranks``: the textbook's messages, made fast (``passes``)."""
+        at = ranks.index(comm.rank)
+        go_round(comm, total, ranks, at, self.segment_bytes, reduce=True, gather=True)
+
+    def _serial(self, K: Counts) -> tuple[Any, Any]:
+        return 2 * (K - 1), 2 * (K - 1) / K
+
+    def _sent(self, K: int, n: int, of: Of) -> Counts:
+        # rank r sends r, r - 1, ... (all but r + 1), then r + 1, r, ... (all but r + 2): as rank r + 1 of the halves
+        return np.roll(reduce_scatter._sent(K, n, of) + all_gather._sent(K, n, of), -1)
 
 
-def textbook_ring_allreduce(comm: Comm, x: Any) -> Any:
-    """The ring as one would say it, a send and a receive a round: what ``ring_allreduce`` must agree with, bit for bit."""
-    total = copy(x)
-    with comm.collective("ring all-reduce", x):
-        part = chunks(flat(total), comm.K)
-        right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-        for j in range(comm.K - 1):  # reduce-scatter: pass on what has been added so far
-            outgoing, mine = part[(comm.rank - j) % comm.K], part[(comm.rank - j - 1) % comm.K]
-            inbox = empty(mine, len(mine))
-            comm.sendrecv(outgoing, right, inbox, left)
-            mine += inbox
-        for j in range(comm.K - 1):  # all-gather: pass on what is finished
-            outgoing, mine = part[(comm.rank + 1 - j) % comm.K], part[(comm.rank - j) % comm.K]
-            comm.sendrecv(outgoing, right, mine, left)
-    return total
+@dataclass(frozen=True)
+class _ReduceScatter(Collective):
+    """Rank r gets chunk r of the sum of all workers' vectors.
 
-
-def ring_allreduce_inplace(comm: Comm, x: Any, segment_bytes: int = SEGMENT_BYTES) -> None:
-    """Replace ``x`` (contiguous) by the sum of all workers' ``x``.
-
-    The textbook's messages, made fast (``rings``): chunks of more than ``segment_bytes`` travel in segments.
+    >>> from labkit import launch
+    >>> launch(lambda comm: reduce_scatter(comm, np.arange(5.0)), 2).results[1]
+    (array([4., 6., 8.]), (2, 5))
     """
-    total = flat(x)
-    with comm.collective("ring all-reduce", x):
-        allreduce_among(comm, total, range(comm.K), segment_bytes)
+
+    name: ClassVar[str] = "reduce-scatter"
+
+    def __call__(self, comm: Comm, x: Any) -> tuple[Any, tuple[int, int]]:
+        """This rank's chunk of the sum of all workers' ``x`` (numpy or torch, n elements of any shape), and where it lies.
+
+        Returns ``(part, (low, high))``: ``part`` is a new vector, elements ``low`` to ``high`` of the flattened sum.
+        """
+        total = copy(x)
+        low, high = self.inplace(comm, total)
+        return copy(flat(total)[low:high]), (low, high)
+
+    def inplace(self, comm: Comm, x: Any) -> tuple[int, int]:
+        """Replace this rank's chunk of ``x`` (contiguous) by the sum of all workers'; what else was in ``x`` is used up.
+
+        Returns ``(low, high)``, where the chunk lies in the flattened ``x``.
+        """
+        total = flat(x)
+        with comm.collective("reduce-scatter", x):
+            self.among(comm, total, range(comm.K))
+        return own_chunk(comm, len(total))
+
+    def among(self, comm: Comm, total: Any, ranks: Sequence[int]) -> None:
+        """Replace chunk i of the vector ``total`` (n,), on the i-th of ``ranks``, by its sum; the rest of it is used up."""
+        go_round(comm, total, ranks, ranks.index(comm.rank) - 1, reduce=True, gather=False)
+
+    def _serial(self, K: Counts) -> tuple[Any, Any]:
+        return K - 1, (K - 1) / K
+
+    def _sent(self, K: int, n: int, of: Of) -> Counts:
+        chunk = of(np.diff(chunk_bounds(n, K)))
+        return chunk.sum() - chunk  # all but its own
+
+
+@dataclass(frozen=True)
+class _AllGather(Collective):
+    """All ranks' chunks come together on every rank.
+
+    >>> from labkit import launch
+    >>> launch(lambda comm: all_gather(comm, np.full(2, comm.rank), n=6), 3).results[0]
+    array([0, 0, 1, 1, 2, 2])
+    """
+
+    name: ClassVar[str] = "all-gather"
+
+    def __call__(self, comm: Comm, part: Any, n: int) -> Any:
+        """All ranks' chunks in one new vector (n,), as ``reduce_scatter`` cuts them.
+
+        part: this rank's chunk (any shape). n: elements of all chunks together. ValueError if ``part`` has another length.
+        """
+        low, high = own_chunk(comm, n)
+        if describe(part, "part").n != high - low:
+            raise ValueError(
+                f"part must have the {high - low} elements of rank {comm.rank}'s chunk of n = {n}, "
+                f"got {describe(part, 'part').n}"
+            )
+        total = empty(part, n)
+        total[low:high] = part.reshape(-1)
+        self.inplace(comm, total)
+        return total
+
+    def inplace(self, comm: Comm, x: Any) -> None:
+        """Replace all of ``x`` (contiguous) but this rank's chunk by the chunks of their owners."""
+        total = flat(x)
+        with comm.collective("all-gather", x):
+            self.among(comm, total, range(comm.K))
+
+    def among(self, comm: Comm, total: Any, ranks: Sequence[int]) -> None:
+        """Replace every chunk of the vector ``total`` (n,) but the i-th, on the i-th of ``ranks``, by its owner's."""
+        go_round(comm, total, ranks, ranks.index(comm.rank), reduce=False, gather=True)
+
+    def _serial(self, K: Counts) -> tuple[Any, Any]:
+        return K - 1, (K - 1) / K
+
+    def _sent(self, K: int, n: int, of: Of) -> Counts:
+        chunk = of(np.diff(chunk_bounds(n, K)))
+        return chunk.sum() - np.roll(chunk, -1)  # all but its right neighbour's
+
+
+def own_chunk(comm: Comm, n: int) -> tuple[int, int]:
+    """Where this rank's chunk of n elements begins and ends."""
+    low, high = chunk_bounds(n, comm.K)[comm.rank : comm.rank + 2]
+    return low, high
+
+
+#: Reduce-scatter, then all-gather.
+ring = Ring()
+#: The ring's first half: ``reduce_scatter(comm, x)``.
+reduce_scatter = _ReduceScatter()
+#: The ring's second half: ``all_gather(comm, part, n)``.
+all_gather = _AllGather()

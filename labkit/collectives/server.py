@@ -1,8 +1,8 @@
 """All-reduce by a sharded parameter server (Li et al. 2014, section 3): push, add, pull.
 
 The first S ranks are servers (and workers too); server s keeps the s-th of S parts of the vector. Everyone pushes each part
-to its server, which adds them up and answers everyone: 2 (K-1) (alpha + n / (S beta)) seconds for n bytes where S divides
-the number of elements. S = 1 is the naive all-reduce. S = K spreads the load as evenly as the ring does, each with each.
+to its server, which adds them up and answers everyone: 2 (K-1) (alpha + n / (S beta)) seconds for n bytes. S = 1 is the
+naive all-reduce. S = K spreads the load as evenly as the ring does, each with each.
 
 So that no two workers want one server's port at a time: in round j = 1, ..., K-1 worker k pushes to server k - j, if there
 is one, and server s hears from s + 1, s + 2, ..., and round. The pull keeps the same rounds.
@@ -10,34 +10,37 @@ is one, and server s hears from s + 1, s + 2, ..., and round. The pull keeps the
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from labkit.collectives.arrays import chunks, copy, empty, flat
+import numpy as np
+
+from labkit.checks import integer
+from labkit.collectives.arrays import chunk_bounds, chunks, empty
+from labkit.collectives.base import AllReduce, Counts, Of
 from labkit.comm.base import Comm
 
 
-def server_allreduce(comm: Comm, x: Any, servers: int = 1) -> Any:
-    """The sum of all workers' ``x`` (numpy or torch, any shape, the same on every rank), as a new array.
+@dataclass(frozen=True)
+class Server(AllReduce):
+    """Each of S servers adds in order of rank, from itself on and round, and sends copies of the sum out.
 
-    servers: how many, 1 to K. Each adds in order of rank, from itself on and round, and sends copies of the sum out, so
-    every rank gets the same bits. Raises ValueError for another number of servers.
+    servers: S, from 1 to K; None: every worker is one. Raises ValueError for another number.
 
     >>> from labkit import launch
-    >>> run = launch(lambda comm: server_allreduce(comm, np.ones(100), servers=2), 4)
-    >>> run.bytes_sent.tolist()
+    >>> launch(lambda comm: Server(2).allreduce(comm, np.ones(100)), 4).bytes_sent.tolist()
     [1600, 1600, 800, 800]
     """
-    total = copy(x)
-    server_allreduce_inplace(comm, total, servers)
-    return total
 
+    name: ClassVar[str] = "server"
+    servers: int | None = None
 
-def server_allreduce_inplace(comm: Comm, x: Any, servers: int = 1) -> None:
-    """Replace ``x`` (contiguous) by the sum of all workers' ``x``; ``servers`` as in ``server_allreduce``."""
-    total = flat(x)
-    if isinstance(servers, bool) or not isinstance(servers, int) or not 1 <= servers <= comm.K:
-        raise ValueError(f"servers must be a whole number from 1 to K = {comm.K}, got {servers!r}")
-    with comm.collective(f"server all-reduce, {servers} servers", x):
+    def __post_init__(self) -> None:
+        if self.servers is not None:
+            integer("servers", self.servers, least=1)
+
+    def _add_up(self, comm: Comm, total: Any) -> None:
+        servers = int(self._serving(comm.K))
         part = chunks(total, servers)
         round_about = [(comm.rank + j) % comm.K for j in range(1, comm.K)]
         mine = part[comm.rank] if comm.rank < servers else total[:0]
@@ -58,3 +61,29 @@ def server_allreduce_inplace(comm: Comm, x: Any, servers: int = 1) -> None:
             comm.send(mine, to)
         for request in answers + leaving:
             request.wait()
+
+    def _label(self, K: int) -> str:
+        return f"server all-reduce, {self._serving(K)} servers"
+
+    def _serving(self, K: Any) -> Any:
+        """S, for K workers."""
+        if self.servers is None:
+            return K
+        if np.any(self.servers > K):
+            raise ValueError(f"servers must be a whole number from 1 to K = {K}, got {self.servers!r}")
+        return self.servers
+
+    def _serial(self, K: Counts) -> tuple[Any, Any]:
+        return 2 * (K - 1), 2 * (K - 1) / self._serving(K)
+
+    def _sent(self, K: int, n: int, of: Of) -> Counts:
+        part = np.zeros(K, dtype=np.int64)
+        S = self._serving(K)
+        part[:S] = of(np.diff(chunk_bounds(n, S)))
+        return (
+            part.sum() - part + (K - 1) * part
+        )  # push all parts but one's own, and answer everyone with that
+
+
+#: Every worker is a server of one part.
+server = Server()

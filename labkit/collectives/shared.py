@@ -8,32 +8,29 @@ are added up whole by everyone: one meeting instead of two. No message is sent: 
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from labkit.collectives.arrays import chunk_bounds, copy, flat
+from labkit.collectives.arrays import chunk_bounds
+from labkit.collectives.base import AllReduce, Counts, Of
 from labkit.comm.base import Comm, is_torch
 
-WHOLE = 1 << 13  # bytes up to which every rank adds up everything
+#: Bytes up to which every rank adds up everything.
+WHOLE = 1 << 13
 
 
-def shared_allreduce(comm: Comm, x: Any) -> Any:
-    """The sum of all workers' ``x`` (numpy or torch, any shape, the same on every rank), as a new array.
+@dataclass(frozen=True)
+class _Shared(AllReduce):
+    """Added in order of rank, so the bits are ``naive``'s; what is on a GPU is staged through host memory.
 
-    Added in order of rank, so the bits are ``naive_allreduce``'s. Raises LaunchError where the ranks share no memory.
+    Its price on any link is nothing. Raises LaunchError where the ranks share no memory.
     """
-    total = copy(x)
-    shared_allreduce_inplace(comm, total)
-    return total
 
+    name: ClassVar[str] = "shared-memory"
 
-def shared_allreduce_inplace(comm: Comm, x: Any) -> None:
-    """Replace ``x`` (contiguous; a CUDA tensor is staged through host memory) by the sum of all workers' ``x``."""
-    total = flat(x)
-    with comm.collective("shared-memory all-reduce", x):
-        if comm.K == 1:
-            return
+    def _add_up(self, comm: Comm, total: Any) -> None:
         host = (total.cpu() if total.is_cuda else total).numpy() if is_torch(total) else total
         if host.nbytes <= WHOLE:
             _whole(comm, host)
@@ -45,6 +42,12 @@ def shared_allreduce_inplace(comm: Comm, x: Any) -> None:
             import torch
 
             total.copy_(torch.from_numpy(host))
+
+    def _serial(self, K: Counts) -> tuple[Any, Any]:
+        return 0 * K, 0 * K
+
+    def _sent(self, K: int, n: int, of: Of) -> Counts:
+        return np.zeros(K, dtype=np.int64)
 
 
 def _whole(comm: Comm, x: np.ndarray) -> None:
@@ -73,3 +76,7 @@ def _piece(comm: Comm, x: np.ndarray) -> None:
     windows.sync()
     for k in range(comm.K):
         x[bounds[k] : bounds[k + 1]] = shown[k][bounds[k] : bounds[k + 1]]
+
+
+#: Through memory that all ranks of one host share.
+shared = _Shared()

@@ -2,45 +2,77 @@
 
 K = rows x cols workers; rank k stands in row k // cols and column k % cols. A ring reduce-scatter along each row leaves a
 worker with one of cols chunks; a ring all-reduce along its column finishes that chunk; a ring all-gather along the row
-brings the others. 2 (cols-1) (alpha + n / (cols beta)) + 2 (rows-1) (alpha + n / (K beta)) seconds for n bytes where K
-divides the number of elements: the ring's 2 (K-1)/K n bytes in 2 (rows + cols - 2) rounds. One row is the ring itself.
+brings the others. 2 (cols-1) (alpha + n / (cols beta)) + 2 (rows-1) (alpha + n / (K beta)) seconds for n bytes: the ring's
+2 (K-1)/K n bytes in 2 (rows + cols - 2) rounds. One row is the ring itself.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any, ClassVar
 
-from labkit.collectives.arrays import chunk_bounds, copy, flat
-from labkit.collectives.rings import all_gather_among, allreduce_among, reduce_scatter_among
+import numpy as np
+
+from labkit.checks import integer
+from labkit.collectives.arrays import chunk_bounds
+from labkit.collectives.base import AllReduce, Counts, Of
+from labkit.collectives.ring import all_gather, reduce_scatter, ring
 from labkit.comm.base import Comm
-from labkit.cost.torus import torus_cols
 
 
-def torus_allreduce(comm: Comm, x: Any, cols: int | None = None) -> Any:
-    """The sum of all workers' ``x`` (numpy or torch, any shape, the same on every rank), as a new array.
+@dataclass(frozen=True)
+class Torus(AllReduce):
+    """Each element is added up once and then copied.
 
-    cols: workers in a row, a divisor of K; None: the most square torus, with at least as many columns as rows.
-    Each element is added up once and then copied, so every rank gets the same bits. Raises ValueError for other ``cols``.
+    cols: workers in a row, a divisor of K; None: the most square torus, with at least as many columns as rows (a ring, for a
+    prime K). Raises ValueError for another number.
 
     >>> from labkit import launch
-    >>> run = launch(lambda comm: torus_allreduce(comm, np.ones(6), cols=3), 6)
-    >>> run.results[0].tolist(), run.messages_sent.tolist()
-    ([6.0, 6.0, 6.0, 6.0, 6.0, 6.0], [6, 6, 6, 6, 6, 6])
+    >>> launch(lambda comm: Torus(cols=3).allreduce(comm, np.ones(6)), 6).messages_sent.tolist()
+    [6, 6, 6, 6, 6, 6]
     """
-    total = copy(x)
-    torus_allreduce_inplace(comm, total, cols)
-    return total
 
+    name: ClassVar[str] = "torus"
+    cols: int | None = None
 
-def torus_allreduce_inplace(comm: Comm, x: Any, cols: int | None = None) -> None:
-    """Replace ``x`` (contiguous) by the sum of all workers' ``x``; ``cols`` as in ``torus_allreduce``."""
-    total = flat(x)
-    cols = torus_cols(comm.K, cols)
-    with comm.collective(f"torus all-reduce, {comm.K // cols} x {cols}", x):
+    def __post_init__(self) -> None:
+        if self.cols is not None:
+            integer("cols", self.cols, least=1)
+
+    def _add_up(self, comm: Comm, total: Any) -> None:
+        cols = self._columns(comm.K)
         at = comm.rank % cols
         row = range(comm.rank - at, comm.rank - at + cols)
         column = range(at, comm.K, cols)
         low, high = chunk_bounds(len(total), cols)[at : at + 2]
-        reduce_scatter_among(comm, total, row)
-        allreduce_among(comm, total[low:high], column)
-        all_gather_among(comm, total, row)
+        reduce_scatter.among(comm, total, row)
+        ring.among(comm, total[low:high], column)
+        all_gather.among(comm, total, row)
+
+    def _label(self, K: int) -> str:
+        cols = self._columns(K)
+        return f"torus all-reduce, {K // cols} x {cols}"
+
+    def _columns(self, K: int) -> int:
+        if self.cols is None:
+            return K // next(rows for rows in range(isqrt(K), 0, -1) if K % rows == 0)
+        if K % self.cols:
+            raise ValueError(f"cols must divide the number of workers, K = {K}, got {self.cols!r}")
+        return self.cols
+
+    def _serial(self, K: Counts) -> tuple[Any, Any]:
+        cols = np.vectorize(lambda each: self._columns(int(each)), otypes=[np.int64])(K)
+        rows = K // cols
+        return 2 * (rows + cols - 2), 2 * (cols - 1) / cols + 2 * (rows - 1) / K
+
+    def _sent(self, K: int, n: int, of: Of) -> Counts:
+        cols = self._columns(K)
+        along_row = reduce_scatter._sent(cols, n, of) + all_gather._sent(cols, n, of)
+        chunk = np.diff(chunk_bounds(n, cols)).tolist()
+        along_column = np.stack([ring._sent(K // cols, part, of) for part in chunk], axis=1)
+        return (along_row + along_column).ravel()
+
+
+#: The most square torus.
+torus = Torus()

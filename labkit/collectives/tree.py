@@ -1,59 +1,97 @@
 """All-reduce along a binomial tree: reduce to rank 0, then broadcast (Chan et al. 2007, section 4).
 
 In round i of the reduction every rank whose lowest set bit is 2^i sends its partial sum to the rank without that bit.
-The broadcast runs the same tree backwards. 2 ceil(log2 K) (alpha + n / beta) seconds for n bytes and any K.
+The broadcast runs the same tree backwards. Each takes ceil(log2 K) (alpha + n / beta) seconds for n bytes and any K: rank 0
+takes part in every round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
+
+from labkit.checks import integer
 from labkit.collectives.arrays import copy, empty, flat
+from labkit.collectives.base import AllReduce, Collective, Counts, Of
 from labkit.comm.base import Comm
+from labkit.network.bounds import least_rounds
 
 
-def tree_allreduce(comm: Comm, x: Any) -> Any:
-    """The sum of all workers' ``x`` (numpy or torch, any shape, the same on every rank), as a new array.
+@dataclass(frozen=True)
+class _Tree(AllReduce):
+    """Reduce, then broadcast.
 
     >>> from labkit import launch
-    >>> run = launch(lambda comm: tree_allreduce(comm, np.ones(100)), 4)
-    >>> run.messages_sent.tolist()
+    >>> launch(lambda comm: tree.allreduce(comm, np.ones(100)), 4).messages_sent.tolist()
     [2, 1, 2, 1]
     """
-    total = copy(x)
-    tree_allreduce_inplace(comm, total)
-    return total
+
+    name: ClassVar[str] = "tree"
+
+    def _add_up(self, comm: Comm, total: Any) -> None:
+        self.reduce_among(comm, total, range(comm.K))
+        broadcast.among(comm, total, range(comm.K))
+
+    def reduce_among(self, comm: Comm, total: Any, ranks: Sequence[int]) -> None:
+        """Replace the vector ``total`` (n,) of the first of ``ranks`` by the sum over them; the others' are used up."""
+        parent, children = _family(ranks.index(comm.rank), len(ranks))
+        if children:
+            inbox = empty(total, len(total))
+            for child in children:
+                total += comm.recv(inbox, ranks[child])
+        if parent is not None:
+            comm.send(total, ranks[parent])
+
+    def _serial(self, K: Counts) -> tuple[Any, Any]:
+        return 2 * least_rounds(K), 2 * least_rounds(K)
+
+    def _sent(self, K: int, n: int, of: Of) -> Counts:
+        up = np.arange(K) > 0  # one message of each to its parent
+        return (up + _children(K)) * of(n)
 
 
-def tree_allreduce_inplace(comm: Comm, x: Any) -> None:
-    """Replace ``x`` (contiguous) by the sum of all workers' ``x``."""
-    total = flat(x)
-    with comm.collective("tree all-reduce", x):
-        reduce_among(comm, total, range(comm.K))
-        broadcast_among(comm, total, range(comm.K))
+@dataclass(frozen=True)
+class _Broadcast(Collective):
+    """Everyone gets one rank's vector. ``bytes`` and ``messages`` are those of root 0; another root's are the same, rolled.
 
+    >>> from labkit import launch
+    >>> launch(lambda comm: int(broadcast(comm, np.array([comm.rank]), root=2)[0]), 4).results
+    [2, 2, 2, 2]
+    """
 
-def reduce_among(comm: Comm, total: Any, ranks: Sequence[int]) -> None:
-    """Replace the vector ``total`` (n,) of the first of ``ranks`` by the sum over them; the others' are used up."""
-    parent, children = _family(ranks.index(comm.rank), len(ranks))
-    if children and len(total):
-        inbox = empty(total, len(total))
-        for child in children:
-            total += comm.recv(inbox, ranks[child])
-    if parent is not None and len(total):
-        comm.send(total, ranks[parent])
+    name: ClassVar[str] = "broadcast"
 
+    def __call__(self, comm: Comm, x: Any, root: int = 0) -> Any:
+        """Rank ``root``'s ``x`` (numpy or torch, any shape, the same on every rank), as a new array on every rank."""
+        total = copy(x)
+        self.inplace(comm, total, root)
+        return total
 
-def broadcast_among(comm: Comm, total: Any, ranks: Sequence[int]) -> None:
-    """Replace the vector ``total`` (n,) of all ``ranks`` by that of the first."""
-    parent, children = _family(ranks.index(comm.rank), len(ranks))
-    if parent is not None and len(total):
-        comm.recv(total, ranks[parent])
-    for child in reversed(children):
-        if len(total):
+    def inplace(self, comm: Comm, x: Any, root: int = 0) -> None:
+        """Replace ``x`` (contiguous) by that of rank ``root``. Raises ValueError if there is no such rank."""
+        total = flat(x)
+        root = integer("root", root, most=comm.K - 1)
+        with comm.collective(f"broadcast from rank {root}", x):
+            if len(total):
+                self.among(comm, total, [(root + i) % comm.K for i in range(comm.K)])
+
+    def among(self, comm: Comm, total: Any, ranks: Sequence[int]) -> None:
+        """Replace the vector ``total`` (n,), n > 0, of all ``ranks`` by that of the first."""
+        parent, children = _family(ranks.index(comm.rank), len(ranks))
+        if parent is not None:
+            comm.recv(total, ranks[parent])
+        for child in reversed(children):
             comm.send(total, ranks[child])
+
+    def _serial(self, K: Counts) -> tuple[Any, Any]:
+        return least_rounds(K), least_rounds(K)
+
+    def _sent(self, K: int, n: int, of: Of) -> Counts:
+        return _children(K) * of(n)
 
 
 @lru_cache(maxsize=256)
@@ -68,3 +106,16 @@ def _family(i: int, K: int) -> tuple[int | None, tuple[int, ...]]:
             children.append(i + bit)
         bit *= 2
     return None, tuple(children)
+
+
+def _children(K: int) -> Counts:
+    """How many children each node has, (K,)."""
+    node = np.arange(1, K)
+    parent = node & (node - 1)  # lacks its child's lowest bit
+    return np.bincount(parent, minlength=K).astype(np.int64)
+
+
+#: Reduce along a binomial tree to rank 0, and broadcast back along it.
+tree = _Tree()
+#: The tree's second half: ``broadcast(comm, x, root=0)``.
+broadcast = _Broadcast()

@@ -9,7 +9,6 @@ Symbols: K workers, ``rank`` in 0..K-1.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -17,11 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from labkit import checks
 from labkit.comm.errors import LaunchError
+from labkit.comm.run import Record
 
 if TYPE_CHECKING:
     from labkit.comm.windows import Windows
-    from labkit.timing.laws import Law
+    from labkit.timing.laws import Fleet
 
 #: What may travel, by name; a dtype's place in this list is its code on the wire.
 DTYPES = [
@@ -72,6 +73,18 @@ def _learn(dtype: Any, name: str) -> tuple[int, int]:
         raise TypeError(f"{name} must hold numbers that can travel as bytes, got dtype {dtype}")
     _code_of[dtype] = DTYPES.index(label), dtype.itemsize
     return _code_of[dtype]
+
+
+def deliver(data: Any, into: Any) -> None:
+    """Copy what was sent to the receiver's buffer, which has as many elements of the same dtype."""
+    if isinstance(into, np.ndarray):
+        into[...] = np.asarray(data).reshape(into.shape)
+    elif isinstance(data, np.ndarray):
+        import torch
+
+        into.copy_(torch.from_numpy(np.ascontiguousarray(data)).reshape(into.shape))
+    else:
+        into.detach().copy_(data.detach().reshape(into.shape))
 
 
 class _Meeting:
@@ -189,12 +202,9 @@ class Comm(ABC):
     def windows(self) -> Windows:
         """Memory that all ranks share, on one host. Raises LaunchError where there is none."""
         if self._windows is None:
-            hosts = len(set(self.hosts))
-            why = (
-                f"these ranks live on {hosts} hosts"
-                if hosts > 1
-                else "the launcher that started this process made none"
-            )
+            why = "the launcher that started this process made none"
+            if (hosts := len(set(self.hosts))) > 1:
+                why = f"these ranks live on {hosts} hosts"
             raise LaunchError(f"shared memory needs ranks that share a host, but {why}; use messages instead")
         return self._windows
 
@@ -240,12 +250,7 @@ class Comm(ABC):
         if seconds is None and fn is None:
             raise ValueError("compute() needs seconds, a function, or a world with a law of compute times")
         if seconds is not None:
-            try:
-                seconds = float(seconds)
-            except TypeError:
-                raise ValueError(f"work must be a number of seconds or a function, got {work!r}") from None
-            if not (math.isfinite(seconds) and seconds >= 0):
-                raise ValueError(f"seconds must be finite and >= 0, got {seconds!r}")
+            seconds = checks.number("seconds", seconds, least=0)
         return self._spend(fn, seconds)
 
     @abstractmethod
@@ -266,8 +271,12 @@ class Comm(ABC):
             raise ValueError(f"{name} must be another rank, got this worker's own rank {peer}")
         return int(peer)
 
-    def _follow(self, law: Law | None, seed: int) -> None:
+    def _follow(self, law: Fleet | None, seed: int) -> None:
         self._times = None if law is None else law.stream(self.rank, seed)
+
+    def _record(self, ended_s: float) -> Record:
+        """What the launcher needs of this worker to make a ``Run``."""
+        return Record(self._spans, self._arrivals, [], self.bytes_sent, self.messages_sent, ended_s)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} rank {self.rank} of {self.K} on {self.device}>"

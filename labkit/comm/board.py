@@ -11,43 +11,51 @@ ordered pair and direction of messages posted, the sizes of the last ``WINDOW`` 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from labkit.comm.base import DTYPES, Described
-from labkit.comm.diagnose import (
-    ANY,
-    FINISHED,
-    MEETING,
-    RECEIVING,
-    RUNNING,
-    SENDING,
-    State,
-    odd_ones,
-)
+from labkit.comm.errors import Mismatch
+from labkit.comm.run import FINISHED, MEETING, RECEIVING, RUNNING, SENDING
+
+ANY = -1  # the peer of a receive from anyone
 
 WINDOW, POINTS, TEXT = 16, 8, 88
 _STATE, _SLOT = 8, 2 + TEXT // 8
 OP, PEER, SEQ, POINT, INSIDE, READY, ANY_N, ANY_TYPE = range(8)
 
 
-def words(K: int) -> int:
-    """How many int64 a board for K workers takes."""
-    return K * _STATE + 2 * K * K * (1 + 2 * WINDOW) + K * POINTS * _SLOT
+@dataclass(frozen=True)
+class State:
+    """What one rank is doing.
 
+    op: one of RUNNING, SENDING, RECEIVING, MEETING (in a barrier), FINISHED.
+    peers: the ranks it cannot go on without (empty: nothing is missing, it will go on by itself). A receive from
+        anyone names all that may still come, and one of them is enough.
+    point: how many synchronisation points it has reached; name: of the last one; inside: whether it is still in it.
+    """
 
-@lru_cache(maxsize=256)
-def label(name: str, size: Described | None) -> bytes:
-    """What a rank brings to a synchronisation point, as the board stores it."""
-    return (name if size is None else f"{name} of {size}").encode()[:TEXT].ljust(TEXT, b"\0")
+    op: int
+    peers: tuple[int, ...] = ()
+    point: int = 0
+    name: str = ""
+    inside: bool = False
+
+    @property
+    def stuck(self) -> bool:
+        return bool(self.peers) and self.op in (SENDING, RECEIVING, MEETING)
 
 
 class Board:
-    """A view of the shared words. ``rank`` is the row this process writes (-1: the launcher only reads)."""
+    """A view of the shared words. ``rank`` is the row this process writes (-1: the launcher only reads).
+
+    raw: None for workers that share nothing with a launcher of ours: this one's own words, which nobody else reads.
+    """
 
     def __init__(self, raw: Any, K: int, rank: int = -1) -> None:
         self.K, self.rank = K, rank
-        self._bytes = memoryview(raw).cast("B")
+        self._bytes = memoryview(bytearray(8 * self.words(K)) if raw is None else raw).cast("B")
         self._q = self._bytes.cast("q")
         self._pairs = K * _STATE
         self._points = self._pairs + 2 * K * K * (1 + 2 * WINDOW)
@@ -55,6 +63,11 @@ class Board:
         both = [(op, peer) for op in (SENDING, RECEIVING) for peer in range(K)]
         self._posts = {(op, peer): self._pair(op, rank, peer) for op, peer in both}
         self._others = {(op, peer): self._pair(SENDING + RECEIVING - op, peer, rank) for op, peer in both}
+
+    @staticmethod
+    def words(K: int) -> int:
+        """How many int64 a board for K workers takes."""
+        return K * _STATE + 2 * K * K * (1 + 2 * WINDOW) + K * POINTS * _SLOT
 
     def clear(self) -> None:
         """Forget the last run (by the launcher, while no worker runs)."""
@@ -86,33 +99,28 @@ class Board:
         q, at = self._q, self._others[op, peer]
         if op == SENDING and q[at] == seq and (code := q[peer * _STATE + ANY_TYPE]):
             return Described(q[peer * _STATE + ANY_N], code, 0)
-        if not seq < q[at] <= seq + WINDOW:
-            return None
-        slot = at + 1 + 2 * (seq % WINDOW)
-        return Described(q[slot], q[slot + 1], 0)
+        return self._size(at, seq)
 
-    def enter_any(self, size: Described) -> tuple[int, Described] | None:
-        """This worker waits for a message from anyone; returns a rank that has posted one of another size, if any."""
+    def enter_any(self, size: Described) -> Mismatch | None:
+        """This worker waits for a message from anyone; returns what is wrong if a rank has posted one of another size."""
         q, at = self._q, self._mine
         q[at + ANY_N], q[at + ANY_TYPE] = size.n, size.dtype
         self.enter(RECEIVING, ANY)
         for k in range(self.K):
-            if k == self.rank:
-                continue
-            sent = self.other_end(RECEIVING, k, q[self._posts[RECEIVING, k]])
-            if sent is not None and sent[:2] != size[:2]:
-                return k, sent
+            if k != self.rank:
+                sent = self.other_end(RECEIVING, k, q[self._posts[RECEIVING, k]])
+                if sent is not None and sent[:2] != size[:2]:
+                    return Mismatch.of_message(k, self.rank, sent, size)
         return None
 
-    def leave_any(self, source: int, size: Described) -> int:
-        """The message came from ``source``; returns its sequence number."""
+    def leave_any(self, source: int, size: Described) -> None:
+        """The message came from ``source``."""
         self.leave()
-        self._q[self._mine + ANY_TYPE] = (
-            0  # before the post, or the sender's next message would be compared with this one
-        )
-        return self.post(RECEIVING, source, size)[0]
+        # Before the post, or the sender's next message would be compared with this one.
+        self._q[self._mine + ANY_TYPE] = 0
+        self.post(RECEIVING, source, size)
 
-    def enter(self, op: int, peer: int = -1, seq: int = 0) -> None:
+    def enter(self, op: int, peer: int = ANY, seq: int = 0) -> None:
         """This worker starts to wait."""
         q, at = self._q, self._mine
         q[at + PEER], q[at + SEQ] = peer, seq
@@ -122,9 +130,9 @@ class Board:
         """This worker goes on (or has finished)."""
         self._q[self._mine + OP] = op
 
-    def arrive(self, point: int, text: bytes) -> bool:
-        """Note arrival at a synchronisation point with ``label``'s text; False if a rank there brought something else."""
-        q, at = self._q, self._slot(self.rank, point)
+    def arrive(self, point: int, name: str, size: Described | None) -> bool:
+        """Note arrival at a synchronisation point, and what with; False if a rank there brought something else."""
+        q, at, text = self._q, self._slot(self.rank, point), _label(name, size)
         q[at] = 0
         self._bytes[8 * at + 16 : 8 * at + 16 + TEXT] = text
         q[at] = point
@@ -146,35 +154,34 @@ class Board:
         return [self._state(k) for k in range(self.K)]
 
     def _state(self, k: int) -> State:
-        q, at = self._q, k * _STATE
-        op, peer, seq, point, inside = q[at], q[at + PEER], q[at + SEQ], q[at + POINT], bool(q[at + INSIDE])
+        op, peer, seq, point, inside = self._q[k * _STATE : k * _STATE + 5]
         peers: tuple[int, ...] = ()
         if op == RECEIVING and peer == ANY:
             others = tuple(j for j in range(self.K) if j != k)
-            if not any(q[self._pair(SENDING, j, k)] > q[self._pair(RECEIVING, k, j)] for j in others):
+            if all(self._posted(SENDING, j, k) <= self._posted(RECEIVING, k, j) for j in others):
                 peers = others
-        elif op in (SENDING, RECEIVING) and q[self._pair(SENDING + RECEIVING - op, peer, k)] <= seq:
+        elif op in (SENDING, RECEIVING) and self._posted(SENDING + RECEIVING - op, peer, k) <= seq:
             peers = (peer,)
         elif op == MEETING:
-            peers = tuple(j for j in range(self.K) if q[j * _STATE + POINT] < point)
-        return State(op, peers, point, self._text(k, point), inside and op != FINISHED)
+            peers = tuple(j for j in range(self.K) if self._q[j * _STATE + POINT] < point)
+        return State(op, peers, point, self._text(k, point), bool(inside) and op != FINISHED)
 
-    def mismatch(self) -> tuple[tuple[int, ...], str] | None:
-        """The ranks and one sentence, if two ends of a message or a synchronisation point disagree."""
+    def mismatch(self) -> Mismatch | None:
+        """What is wrong, if two ends of a message or a synchronisation point disagree."""
         reached = max(self._q[k * _STATE + POINT] for k in range(self.K))
         for point in range(max(1, reached - POINTS + 1), reached + 1):
-            brought = {
-                k: self._text(k, point) for k in range(self.K) if self._q[self._slot(k, point)] == point
-            }
+            there = [k for k in range(self.K) if self._q[self._slot(k, point)] == point]
+            brought = {k: self._text(k, point) for k in there}
             if len(set(brought.values())) > 1:
-                return odd_ones(point, brought)
+                return Mismatch.at_point(point, brought)
         for i in range(self.K):
             for j in range(self.K):
-                posted = self._q[self._pair(SENDING, i, j)]
+                posted = self._posted(SENDING, i, j)
                 for seq in range(max(0, posted - WINDOW), posted):
-                    sent, wanted = self._size(SENDING, i, j, seq), self._size(RECEIVING, j, i, seq)
+                    sent = self._size(self._pair(SENDING, i, j), seq)
+                    wanted = self._size(self._pair(RECEIVING, j, i), seq)
                     if sent and wanted and sent[:2] != wanted[:2]:
-                        return (i, j), f"rank {i} sends {sent} to rank {j}, which expects {wanted}"
+                        return Mismatch.of_message(i, j, sent, wanted)
         return None
 
     # -- where things stand -----------------------------------------------------------------------------------
@@ -182,16 +189,21 @@ class Board:
     def _pair(self, op: int, rank: int, peer: int) -> int:
         return self._pairs + (((op == RECEIVING) * self.K + rank) * self.K + peer) * (1 + 2 * WINDOW)
 
-    def _slot(self, rank: int, point: int) -> int:
-        return self._points + (rank * POINTS + point % POINTS) * _SLOT
+    def _posted(self, op: int, rank: int, peer: int) -> int:
+        """How many messages ``rank`` has posted to or from ``peer``."""
+        return self._q[self._pair(op, rank, peer)]
 
-    def _size(self, op: int, rank: int, peer: int, seq: int) -> Described | None:
-        at = self._pair(op, rank, peer)
-        if not seq < self._q[at] <= seq + WINDOW:
+    def _size(self, at: int, seq: int) -> Described | None:
+        """Size of message ``seq`` of the pair whose counter stands ``at``, if it is one of the last posted."""
+        q = self._q
+        if not seq < q[at] <= seq + WINDOW:
             return None
         slot = at + 1 + 2 * (seq % WINDOW)
-        n, dtype = self._q[slot], self._q[slot + 1]
+        n, dtype = q[slot], q[slot + 1]
         return Described(n, dtype if 0 <= dtype < len(DTYPES) else 0, 0)
+
+    def _slot(self, rank: int, point: int) -> int:
+        return self._points + (rank * POINTS + point % POINTS) * _SLOT
 
     def _text(self, rank: int, point: int) -> str:
         at = self._slot(rank, point)
@@ -200,8 +212,7 @@ class Board:
         return bytes(self._bytes[8 * at + 16 : 8 * at + 16 + TEXT]).rstrip(b"\0").decode(errors="replace")
 
 
-class NoBoard(Board):
-    """For workers that some other launcher started, perhaps on several machines: nothing is shared."""
-
-    def __init__(self, K: int, rank: int) -> None:
-        super().__init__(bytearray(8 * words(K)), K, rank)
+@lru_cache(maxsize=256)
+def _label(name: str, size: Described | None) -> bytes:
+    """What a rank brings to a synchronisation point, as the board stores it."""
+    return (name if size is None else f"{name} of {size}").encode()[:TEXT].ljust(TEXT, b"\0")

@@ -55,6 +55,41 @@ class RankTimeout(RankError, TimeoutError):
 class Mismatch(RankError):
     """Two ends of a message, or the ranks in a collective, disagree on how much of what is sent."""
 
+    @classmethod
+    def of_message(cls, source: int, to: int, sent: object, wanted: object) -> Mismatch:
+        """The two ends of a message disagree. sent, wanted: what each brings, as it is to be printed."""
+        return cls(f"rank {source} sends {sent} to rank {to}, which expects {wanted}", (source, to))
+
+    @classmethod
+    def at_point(cls, point: int, brought: dict[int, str]) -> Mismatch:
+        """The ranks at a synchronisation point disagree: by majority, those outside the largest group of equals are to
+        blame; where two groups are equally large, all are.
+
+        brought: per rank, what it came with (``"ring all-reduce of 100 float32"``).
+        """
+        groups: dict[str, list[int]] = {}
+        for k in sorted(brought):
+            groups.setdefault(brought[k], []).append(k)
+        ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+        tie = len(ordered[0][1]) == len(ordered[1][1])
+        odd = tuple(k for _, ranks in (ordered if tie else ordered[1:]) for k in ranks)
+        parts = [f"{ranks_phrase(r)} came to {what}" for what, r in reversed(ordered)]
+        return cls(f"the ranks disagree at synchronisation point {point}: {', but '.join(parts)}", odd)
+
+
+def text_of(error: object) -> str:
+    """What an error says; nothing where its ``__str__`` fails, as anybody's may."""
+    try:
+        return str(error)
+    except BaseException:  # whatever it is: to tell of the error matters more
+        return ""
+
+
+def described(error: BaseException) -> str:
+    """``ValueError: what it says``; the type alone where it says nothing, or its ``__str__`` fails."""
+    text = text_of(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
 
 def ranks_phrase(ranks: list[int] | tuple[int, ...]) -> str:
     """``rank 2``, ``ranks 0 and 3``, ``ranks 0, 1 and 3``; more than six are shortened."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from labkit import checks
+from labkit.comm.processes import Processes
 from labkit.comm.run import Run
+from labkit.comm.simulated import Simulated
 
 
 class World(Protocol):
@@ -39,32 +41,16 @@ def launch(
     >>> run.results
     [0, 10, 20]
     """
-    if isinstance(K, bool) or not hasattr(K, "__index__"):
-        raise TypeError(f"K must be a whole number of workers, got {K!r}")
-    K = K.__index__()
-    if K < 1:
-        raise ValueError(f"K must be at least 1 worker, got {K}")
+    K = checks.integer("K", K, 1)
     if not callable(f):
         raise TypeError(f"f must be a function f(comm, ...), got {f!r}")
-    if not (isinstance(timeout_s, (int, float)) and timeout_s > 0 and math.isfinite(timeout_s)):
-        raise ValueError(f"timeout_s must be a finite number of seconds > 0, got {timeout_s!r}")
-    return _world(world).run(f, K, args, kwargs, float(timeout_s))
-
-
-def _world(world: str | World) -> World:
-    if isinstance(world, str):
-        if world == "simulated":
-            from labkit.comm.simulated import Simulated
-
-            return Simulated()
-        if world == "processes":
-            from labkit.comm.processes import Processes
-
-            return Processes()
-        if world == "emulated":
-            raise ValueError(
-                "world 'emulated' needs a link speed: world=Emulated(rate=1.25e8) is 1 Gbit/s per port"
-            )
-    elif hasattr(world, "run"):
-        return world
-    raise ValueError(f"world must be 'simulated', 'processes' or a world object, got {world!r}")
+    timeout_s = checks.number("timeout_s", timeout_s, above=0)
+    if world == "emulated":
+        raise ValueError(
+            "world 'emulated' needs a link speed: world=Emulated(rate=1.25e8) is 1 Gbit/s per port"
+        )
+    if world in ("simulated", "processes"):
+        world = Simulated() if world == "simulated" else Processes()
+    if isinstance(world, str) or not hasattr(world, "run"):
+        raise ValueError(f"world must be 'simulated', 'processes' or a world object, got {world!r}")
+    return world.run(f, K, args, kwargs, timeout_s)

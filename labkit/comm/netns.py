@@ -1,12 +1,12 @@
 """The hosts of an emulated cluster: network namespaces joined by a bridge, every port shaped by the kernel.
 
-Run as a script (standard library only) by ``Network``, it becomes the *hub*: it enters a network namespace of its own
-(and, if it must, a user namespace, so that no privilege is needed), makes a bridge there, and one child per host that
-holds that host's namespace open. Nothing has a name outside: when the hub ends, or whoever started it, the kernel
+Run as a script by ``Network``, it becomes the *hub* (so this file needs the standard library only): it enters a network
+namespace of its own (and, if it must, a user namespace, so that no privilege is needed), makes a bridge there, and holds
+open one more namespace per host. Nothing has a name outside: when the hub ends, or whoever started it, the kernel
 removes all of it.
 
 A host's port is a veth pair. ``tbf`` (token bucket filter, tc-tbf(8)) shapes its two ends: the host's own end what the host
-sends, the bridge's end what it receives. ``netem`` (tc-netem(8)) adds delay where the kernel has it.
+sends, the bridge's end what it receives.
 """
 
 from __future__ import annotations
@@ -35,12 +35,48 @@ TCP = {"tcp_congestion_control": "reno", "tcp_slow_start_after_idle": "0"}
 # and the next message shares the port with it: a tree of four took a quarter longer than its messages one after another.
 # With less than a worker sends while it waits for a core, the port would run dry.
 BUFFER_S, LEAST_BUFFER = 0.016, 65_536
+_SETUP_S = 20.0
 _SBIN = "/usr/sbin:/sbin:/usr/local/sbin"
 
 
-def address(host: int) -> str:
-    """The address of a host's port."""
-    return f"{SUBNET}.{host + 1}"
+class Network:
+    """The namespaces of an emulated cluster, there until ``close()``.
+
+    rates: bytes per second of each host's port. ways: per host, what ``enter`` needs to get there. Raises RuntimeError with
+    the machine's own words where it refuses.
+    """
+
+    def __init__(self, rates: list[float]) -> None:
+        for tool in ("ip", "tc"):
+            if _find(tool) is None:
+                raise RuntimeError(
+                    f"it needs the program {tool!r}: install iproute2 (apt-get install iproute2)"
+                )
+        script = [sys.executable, "-I", "-S", __file__, json.dumps(rates)]
+        # its input is its lifeline; in a session of its own, no ^C of the terminal's reaches it
+        self._hub = subprocess.Popen(
+            script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        try:
+            assert self._hub.stdout is not None
+            heard, _, _ = select.select([self._hub.stdout], [], [], _SETUP_S)
+            said = json.loads((heard and self._hub.stdout.readline()) or '{"error": "it did not answer"}')
+            if "error" in said:
+                raise RuntimeError(said["error"])
+        except BaseException:
+            self.close()
+            raise
+        self.ways: list[tuple[str, ...]] = [tuple(way) for way in said["ways"]]
+
+    @staticmethod
+    def address(host: int) -> str:
+        """The address of a host's port."""
+        return f"{SUBNET}.{host + 1}"
+
+    def close(self) -> None:
+        """Remove the network. Safe to call twice."""
+        self._hub.kill()
+        self._hub.communicate()
 
 
 def die_with_parent() -> None:
@@ -48,16 +84,14 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def enter(pid: int, user: bool) -> None:
-    """Move this (single-threaded) process into the network of process ``pid``, and its user namespace if asked."""
-    for kind, flag in (("user", NEWUSER), ("net", NEWNET)):
-        if kind == "user" and not user:
-            continue
-        with open(f"/proc/{pid}/ns/{kind}") as ns:
-            _libc("setns", ns.fileno(), flag)
+def enter(way: tuple[str, ...]) -> None:
+    """Move this (single-threaded) process into the namespaces that these files stand for, one after another."""
+    for file in way:
+        with open(file) as namespace:
+            _libc("setns", namespace.fileno(), 0)
 
 
-def find(tool: str) -> str | None:
+def _find(tool: str) -> str | None:
     """Where ``ip`` or ``tc`` is, also for users without sbin in their path."""
     return shutil.which(tool) or shutil.which(tool, path=_SBIN)
 
@@ -86,13 +120,13 @@ def _unshare() -> bool:
 
 def _call(*command: object) -> None:
     words = [str(w) for w in command]
-    path = find(words[0])
-    done = subprocess.run([path or words[0], *words[1:]], capture_output=True, text=True, check=False)
+    found = [_find(words[0]) or words[0], *words[1:]]
+    done = subprocess.run(found, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"'{' '.join(words)}' failed: {' '.join(done.stderr.split())}")
 
 
-def _shape(device: str, rate: float, delay_s: float = 0.0) -> None:
+def _shape(device: str, rate: float) -> None:
     """Limit what leaves ``device`` to ``rate`` bytes per second."""
     burst = int(max(rate * BURST_S, LEAST_BURST))
     # Bundles of packets larger than a burst would be cut up by the shaper, and each packet pass the kernel by itself: on two
@@ -101,78 +135,54 @@ def _shape(device: str, rate: float, delay_s: float = 0.0) -> None:
         _call("ip", "link", "set", device, "gso_max_size", min(burst // 2, 65_536))
     _call("tc", "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf",
           "rate", f"{int(rate * 8)}bit", "burst", burst, "limit", LIMIT)  # fmt: skip
-    if delay_s:
-        _call("tc", "qdisc", "add", "dev", device, "parent", "1:1", "handle", "10:", "netem",
-              "delay", f"{delay_s * 1e6:.0f}us", "limit", 100_000)  # fmt: skip
 
 
-def _host(host: int, rate: float, delay_s: float, ready: int, go: int, done: int) -> None:
-    """The process that keeps a host's network open, and sets up its end of the port."""
-    die_with_parent()
-    try:
-        _libc("unshare", NEWNET)
-        os.write(ready, b"+")
-        if os.read(go, 1) != b"+":
-            os._exit(0)
-        # With its usual packets of 64 kB a connection inside the host would stand still, waiting for room for another one.
-        _call("ip", "link", "set", "lo", "mtu", 1500, "up")
-        _call("ip", "addr", "add", f"{address(host)}/24", "dev", "eth0")
-        _call("ip", "link", "set", "eth0", "up")
-        _shape("eth0", rate, delay_s)
-        buffer = max(int(rate * BUFFER_S), LEAST_BUFFER)
-        for name, value in {**TCP, "tcp_wmem": f"4096 16384 {buffer}"}.items():
-            with contextlib.suppress(OSError), open(f"/proc/sys/net/ipv4/{name}", "w") as f:
-                f.write(value)
-        os.write(done, b"+")
-    except Exception as error:
-        os.write(done, f"-{error}".encode()[:4000])
-    while True:
-        signal.pause()
+def _plug_in(host: int, rate: float, bridge: str) -> None:
+    """Set up this network namespace as a host: its port, whose other end goes to namespace ``bridge``, and its TCP."""
+    # With its usual packets of 64 kB a connection inside the host would stand still, waiting for room for another one.
+    _call("ip", "link", "set", "lo", "mtu", 1500, "up")
+    _call("ip", "link", "add", "eth0", "type", "veth", "peer", "name", f"port{host}", "netns", bridge)
+    _call("ip", "addr", "add", f"{Network.address(host)}/24", "dev", "eth0")
+    _call("ip", "link", "set", "eth0", "up")
+    _shape("eth0", rate)
+    buffer = max(int(rate * BUFFER_S), LEAST_BUFFER)
+    for name, value in {**TCP, "tcp_wmem": f"4096 16384 {buffer}"}.items():
+        with contextlib.suppress(OSError), open(f"/proc/sys/net/ipv4/{name}", "w") as f:
+            f.write(value)
 
 
-def _hub(rates: list[float], delay_s: float) -> dict:
-    """Make the network; returns the process id of each host and whether a user namespace was needed."""
-    user = _unshare()
+def _hub(rates: list[float]) -> list[tuple[str, ...]]:
+    """Make the network; returns the way to each host."""
+
+    def this_network() -> str:
+        """A file that stands for the network namespace this process is in, for as long as the process lives."""
+        return f"/proc/{os.getpid()}/fd/{os.open('/proc/self/ns/net', os.O_RDONLY)}"
+
+    user = (f"/proc/{os.getpid()}/ns/user",) if _unshare() else ()
+    bridge, ways = this_network(), []
     _call("ip", "link", "set", "lo", "up")
     _call("ip", "link", "add", "br0", "type", "bridge")
     _call("ip", "link", "set", "br0", "up")
-    pids = []
     for host, rate in enumerate(rates):
-        ready, go, done = os.pipe(), os.pipe(), os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            _host(host, rate, delay_s, ready[1], go[0], done[1])
-        os.close(done[1])
-        if os.read(ready[0], 1) != b"+":
-            raise RuntimeError("a host could not get a network of its own")
-        port = f"port{host}"
-        _call("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", pid)
-        _call("ip", "link", "set", port, "master", "br0", "up")
-        _shape(port, rate)
-        os.write(go[1], b"+")
-        answer = os.read(done[0], 4096)
-        if not answer.startswith(b"+"):
-            raise RuntimeError(answer[1:].decode() or "a host ended while it was set up")
-        pids.append(pid)
-        for fd in (*ready, *go, done[0]):
-            os.close(fd)
-    return {"pids": pids, "user": user}
+        _libc("unshare", NEWNET)
+        ways.append((*user, this_network()))
+        _plug_in(host, rate, bridge)
+        enter((bridge,))
+        _call("ip", "link", "set", f"port{host}", "master", "br0", "up")
+        _shape(f"port{host}", rate)
+    return ways
 
 
-def main() -> None:
+def _main() -> None:
     """The hub's life: make the network, say so, stay until standard input closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.setpgid(0, 0)
-    spec = json.loads(sys.stdin.readline())
     try:
-        said = _hub(spec["rates"], spec["delay_s"])
+        said: dict = {"ways": _hub(json.loads(sys.argv[1]))}
     except Exception as error:
         said = {"error": str(error)}
     print(json.dumps(said), flush=True)
     if "error" not in said:
         select.select([sys.stdin], [], [])
-    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from labkit.timing.timeline import Timeline
+from labkit.timing.timeline import Kind, Timeline
+
+#: What a rank is doing: its own code, one end of a message, waiting in a barrier, nothing any more.
+RUNNING, SENDING, RECEIVING, MEETING, FINISHED = range(5)
+
+
+class Record(NamedTuple):
+    """What one worker's ``Comm`` noted, in seconds since the common start.
+
+    spans: (step, kind, start, end); arrivals: (name, time) at each synchronisation point.
+    messages: (op, peer, posted, wait begun, wait ended, step), of which the spans are not known before both ends are.
+    """
+
+    spans: list[tuple[int, int, float, float]]
+    arrivals: list[tuple[str, float]]
+    messages: list[tuple[int, int, float, float, float, int]]
+    bytes_sent: int
+    messages_sent: int
+    ended_s: float
 
 
 @dataclass(frozen=True)
@@ -34,6 +54,22 @@ class Run:
     world: str
     where: str
 
+    @classmethod
+    def of(cls, results: list[Any], records: list[Record], world: str, where: str) -> Run:
+        """One ``Run`` of what the workers of ``world`` returned and recorded."""
+        how = "simulated" if world == "simulated" else "measured"
+        own = [(k, *span) for k, r in enumerate(records) for span in r.spans]
+        timeline = Timeline.from_spans(
+            len(records),
+            own + _message_spans(records),
+            arrivals=_arrivals([r.arrivals for r in records]),
+            measured=how == "measured",
+            where=where,
+        )
+        sent = np.array([(r.bytes_sent, r.messages_sent) for r in records], dtype=np.int64)
+        elapsed_s = max(r.ended_s for r in records)
+        return cls(results, timeline, sent[:, 0], sent[:, 1], elapsed_s, world, f"{how}: {where}")
+
     @property
     def K(self) -> int:
         """Number of workers."""
@@ -52,10 +88,27 @@ class Run:
         )
 
 
-def arrival_points(arrivals: list[list[tuple[str, float]]]) -> list[tuple[str, np.ndarray]]:
-    """Per synchronisation point its name and the (K,) arrival times, from each rank's own (name, time) list."""
-    points = []
-    longest = max(arrivals, key=lambda own: len(own))
-    for i, (name, _) in enumerate(longest):
-        points.append((name, np.array([own[i][1] if i < len(own) else np.nan for own in arrivals])))
-    return points
+def _arrivals(each: list[list[tuple[str, float]]]) -> list[tuple[str, np.ndarray]]:
+    """Per synchronisation point its name and the (K,) arrival times, nan for who never came."""
+    longest = max(each, key=len)
+    times = zip_longest(*([t for _, t in own] for own in each), fillvalue=np.nan)
+    return [(name, np.array(t)) for (name, _), t in zip(longest, times, strict=True)]
+
+
+def _message_spans(records: list[Record]) -> list[tuple[int, int, int, float, float]]:
+    """Split each wait for a message at the moment when both ends had posted it: waiting before, communicating after."""
+    posts: dict[tuple[int, int, int], list[float]] = defaultdict(list)
+    for k, r in enumerate(records):
+        for op, peer, posted, *_ in r.messages:
+            posts[op, k, peer].append(posted)
+    spans = []
+    for k, r in enumerate(records):
+        seen: dict[tuple[int, int], int] = defaultdict(int)
+        for op, peer, _, begun, ended, step in r.messages:
+            other = posts[SENDING + RECEIVING - op, peer, k]
+            i = seen[op, peer]
+            seen[op, peer] += 1
+            both = min(max(other[i] if i < len(other) else begun, begun), ended)
+            spans.append((k, step, int(Kind.WAIT), begun, both))
+            spans.append((k, step, int(Kind.COMMUNICATE), both, ended))
+    return [s for s in spans if s[4] > s[3]]

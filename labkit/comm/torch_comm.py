@@ -15,10 +15,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from labkit.comm.base import NOTHING, Comm, Described, describe
-from labkit.comm.board import Board, label
-from labkit.comm.diagnose import MEETING, RECEIVING, SENDING
+from labkit.comm.base import NOTHING, Comm, Described, deliver, describe
+from labkit.comm.board import Board
 from labkit.comm.errors import Mismatch
+from labkit.comm.run import MEETING, RECEIVING, SENDING, Record
 from labkit.comm.windows import Windows
 from labkit.timing.timeline import Kind
 
@@ -42,10 +42,10 @@ class _Message:
 
     def _agree(self, other: Described) -> bool:
         if other[:2] != self.size[:2]:
-            a, b, sent, wanted = self.comm.rank, self.peer, self.size, other
+            source, to, sent, wanted = self.comm.rank, self.peer, self.size, other
             if self.op == RECEIVING:
-                a, b, sent, wanted = b, a, wanted, sent
-            raise Mismatch(f"rank {a} sends {sent} to rank {b}, which expects {wanted}", (a, b))
+                source, to, sent, wanted = to, source, wanted, sent
+            raise Mismatch.of_message(source, to, sent, wanted)
         return True
 
     def wait(self) -> Any:
@@ -57,7 +57,7 @@ class _Message:
             if not self.agreed and (other := comm._board.other_end(self.op, self.peer, self.seq)) is not None:
                 self._agree(other)
             if self.copied and self.op == RECEIVING:
-                _deliver(self.tensor, self.into)
+                deliver(self.tensor, self.into)
             if comm.device != "cpu":
                 torch.cuda.current_stream().synchronize()
             comm._log.append((self.op, self.peer, self.posted, begun, _clock(), comm.step))
@@ -92,32 +92,28 @@ class TorchComm(Comm):
     def irecv(self, into: Any, source: int) -> _Message:
         return _Message(self, RECEIVING, self._peer(source, "source"), describe(into, "into"), into)
 
-    def _recv_any(self, into: Any, size: Described) -> int:
-        tensor, copied = self._movable_by_anyone(into)
-        posted = _clock()
-        other = self._board.enter_any(size)
-        if other is not None:
-            source, sent = other
-            raise Mismatch(
-                f"rank {source} sends {sent} to rank {self.rank}, which expects {size}", (source, self.rank)
-            )
-        source = self._wait_any(tensor)
-        self._board.leave_any(source, size)
-        if copied:
-            _deliver(tensor, into)
-        self._log.append((RECEIVING, source, posted, posted, _clock(), self.step))
-        return source
-
-    def _movable_by_anyone(self, into: Any) -> tuple[torch.Tensor, bool]:
+    def recv_any(self, into: Any) -> int:
         if not self._stage and getattr(into, "is_cuda", False):
             raise ValueError(
                 "recv_any cannot receive CUDA tensors over nccl; receive into a tensor on the CPU"
             )
-        return _movable(into, self._stage)
+        return super().recv_any(into)
 
-    def _wait_any(self, tensor: torch.Tensor) -> int:
+    def _recv_any(self, into: Any, size: Described) -> int:
+        posted = _clock()
+        if (wrong := self._board.enter_any(size)) is not None:
+            raise wrong
+        source = self._from_anyone(into)
+        self._board.leave_any(source, size)
+        self._log.append((RECEIVING, source, posted, posted, _clock(), self.step))
+        return source
+
+    def _from_anyone(self, into: Any) -> int:
+        tensor, copied = _movable(into, self._stage)
         work = self.group.recv_anysource([tensor], 0)
         work.wait()
+        if copied:
+            deliver(tensor, into)
         return work._source_rank()
 
     def barrier(self) -> None:
@@ -127,14 +123,12 @@ class TorchComm(Comm):
             self._spans.append((self.step, WAIT, begun - self._origin, self.now()))
 
     def _share(self, memory: Any) -> None:
-        """Use ``memory`` (``windows.words(K)`` int64) together with the other ranks of this host."""
+        """Use ``memory`` (``Windows.words(K)`` int64) together with the other ranks of this host."""
         self._windows = Windows(memory, self.K, self.rank, self._barrier, self._long_wait)
 
     def _long_wait(self, on: bool) -> None:
-        if on:
-            self._board.enter(MEETING)
-        else:
-            self._board.leave()
+        """Tell the launcher that this rank begins, or ends, to wait for all others."""
+        self._board.enter(MEETING) if on else self._board.leave()
 
     def _barrier(self) -> None:
         self._board.enter(MEETING)
@@ -143,18 +137,13 @@ class TorchComm(Comm):
 
     def _meet(self, name: str, size: Described | None) -> None:
         self._point += 1
-        if not self._board.arrive(self._point, label(name, size)):
-            self._dispute()
+        if not self._board.arrive(self._point, name, size):
+            time.sleep(0.2)  # for the others to show what they bring: the majority decides who is wrong
+            if (wrong := self._board.mismatch()) is not None:
+                raise wrong
 
     def _part(self) -> None:
         self._board.depart()
-
-    def _dispute(self) -> None:
-        """Give the others a moment to show what they bring, so that the majority decides who is wrong."""
-        time.sleep(0.2)
-        found = self._board.mismatch()
-        if found is not None:
-            raise Mismatch(found[1], found[0])
 
     def _spend(self, fn: Callable[[], Any] | None, seconds: float | None) -> Any:
         begun = _clock()
@@ -167,6 +156,14 @@ class TorchComm(Comm):
                 time.sleep(left)
         self._spans.append((self.step, COMPUTE, begun - self._origin, self.now()))
         return value
+
+    def _record(self, ended_s: float) -> Record:
+        origin = self._origin
+        messages = [
+            (op, peer, posted - origin, begun - origin, ended - origin, step)
+            for op, peer, posted, begun, ended, step in self._log
+        ]
+        return super()._record(ended_s)._replace(messages=messages)
 
 
 class BareComm(TorchComm):
@@ -189,11 +186,7 @@ class BareComm(TorchComm):
         return _Arriving(self._post_recv([tensor], source, 0), tensor if copied else into, into)
 
     def _recv_any(self, into: Any, size: Described) -> int:
-        tensor, copied = self._movable_by_anyone(into)
-        source = self._wait_any(tensor)
-        if copied:
-            _deliver(tensor, into)
-        return source
+        return self._from_anyone(into)
 
     def collective(self, name: str, x: Any = None) -> AbstractContextManager[None]:
         return NOTHING
@@ -215,7 +208,7 @@ class _Arriving:
             self.work.wait()
             self.work = None
             if self.tensor is not self.into:
-                _deliver(self.tensor, self.into)
+                deliver(self.tensor, self.into)
             if not _plain(self.into) and getattr(self.into, "is_cuda", False):
                 torch.cuda.current_stream().synchronize()
         return self.into
@@ -236,11 +229,3 @@ def _movable(data: Any, stage: bool) -> tuple[torch.Tensor, bool]:
     if (stage and tensor.is_cuda) or not tensor.is_contiguous():
         return (tensor.cpu() if stage else tensor).contiguous(), True
     return tensor, False
-
-
-def _deliver(tensor: torch.Tensor, into: Any) -> None:
-    """Bring what arrived to the receiver's buffer."""
-    if isinstance(into, np.ndarray):
-        into[...] = tensor.numpy()
-    else:
-        into.detach().copy_(tensor)

@@ -22,16 +22,6 @@ _ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 _SPINS = 2_000  # then the wait is long, and sleeping costs nothing
 
 
-def half_bytes(K: int) -> int:
-    """Bytes of half a window: as much as keeps all K of them in a typical last-level cache."""
-    return max(1 << 14, min(1 << 19, (1 << 22) // K) & ~0xFFF)
-
-
-def words(K: int) -> int:
-    """How many int64 the windows of K ranks and their counters take."""
-    return K * LINE + K * 2 * half_bytes(K) // 8
-
-
 class Windows:
     """This rank's view of all windows.
 
@@ -47,17 +37,26 @@ class Windows:
         barrier: Callable[[], None],
         waiting: Callable[[bool], None] | None = None,
     ) -> None:
-        self.K, self.rank, self.half = K, rank, half_bytes(K)
+        self.K, self.rank, self.half = K, rank, self.half_bytes(K)
         view = memoryview(raw).cast("B")
         self._counters = view[: 8 * K * LINE].cast("q")
         self._mine = rank * LINE
         self._others = [k * LINE for k in range(K) if k != rank]
         data = np.frombuffer(view, np.uint8, offset=8 * K * LINE)
-        halves = data.reshape(K, 2, self.half)
-        self._halves = [[halves[k, p] for p in range(2)] for k in range(K)]
+        self._halves = data.reshape(K, 2, self.half)
         self._barrier, self._waiting = barrier, waiting
         self._uses = 0
         self._views: dict[tuple[int, np.dtype], list[list[np.ndarray]]] = {}
+
+    @staticmethod
+    def half_bytes(K: int) -> int:
+        """Bytes of half a window: as much as keeps all K of them in a typical last-level cache."""
+        return max(1 << 14, min(1 << 19, (1 << 22) // K) & ~0xFFF)
+
+    @staticmethod
+    def words(K: int) -> int:
+        """How many int64 the windows of K ranks and their counters take."""
+        return K * LINE + K * 2 * Windows.half_bytes(K) // 8
 
     def views(self, n: int, dtype: np.dtype) -> list[np.ndarray]:
         """The first ``n`` elements of every rank's window, in the half that nobody can be reading any more."""
@@ -67,7 +66,7 @@ class Windows:
             if len(self._views) > 64:
                 self._views.clear()
             size = n * dtype.itemsize
-            views = [[half[p][:size].view(dtype) for half in self._halves] for p in range(2)]
+            views = [[window[p, :size].view(dtype) for window in self._halves] for p in range(2)]
             self._views[n, dtype] = views
         return views[self._uses & 1]
 

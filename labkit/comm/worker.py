@@ -1,6 +1,8 @@
-"""A worker process: what runs on the other side of ``Pool``.
+"""A worker process: what runs on the other side of ``Pool``, or what ``torchrun`` has started.
 
-It joins the process group once, then runs one task after another until its launcher says stop, or is gone.
+The pool's joins the process group once, then runs one task after another until its launcher says stop, or is gone. Under
+``torchrun`` (or any launcher that sets RANK and WORLD_SIZE) every rank runs the same script, so this process *is* one of
+the workers: every rank calls ``launch``, and gets the whole ``Run``.
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
-
-import cloudpickle
 
 from labkit.comm import netns
 from labkit.comm.board import Board
-from labkit.comm.diagnose import FINISHED, RUNNING
-from labkit.comm.errors import Mismatch
+from labkit.comm.errors import Mismatch, described, text_of
+from labkit.comm.packing import pack_result
+from labkit.comm.run import FINISHED, RUNNING, Record
+from labkit.timing.laws import Fleet
+
+START_S = 120.0  # to start workers, the import of torch on a cold disk included
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Place:
     """What one worker must know to take its place in the group.
 
     store: address and port of the group's key-value store; serves: whether this worker keeps it.
-    host_pid: the process whose network this worker joins, and its user namespace if ``user``; 0 for none.
+    way: to the emulated host this worker lives on (``netns.enter``); () for this host.
     """
 
     rank: int
@@ -40,20 +46,17 @@ class Place:
     store: tuple[str, int]
     serves: bool
     hosts: tuple[int, ...]
-    host_pid: int
-    user: bool
+    way: tuple[str, ...]
     backend: str
     device: str
     threads: int
-    start_s: float
     env: dict[str, str]
 
 
-def main(place: Place, conn: Any, alive: Any, dump: Any, raw: Any, memory: Any) -> None:
+def work(place: Place, conn: Any, alive: Any, dump: Any, raw: Any, memory: Any) -> None:
     """The life of a worker. conn: tasks and results; alive: closes when the launcher dies; dump: for stack traces;
     raw: the board; memory: the ranks' windows, None where they share no host."""
-    if place.host_pid:
-        netns.enter(place.host_pid, place.user)  # first: a process with threads may not
+    netns.enter(place.way)  # first: a process with threads may not
     _end_with_launcher(alive)
     faulthandler.enable(file=dump.fileno(), all_threads=False)
     if hasattr(faulthandler, "register"):
@@ -89,15 +92,16 @@ def _join(place: Place) -> None:
     torch.set_num_threads(place.threads)
     if place.device.startswith("cuda"):
         torch.cuda.set_device(place.device)
-    from datetime import timedelta
-
-    wait = timedelta(seconds=place.start_s)
+    wait = timedelta(seconds=START_S)
     store = dist.TCPStore(*place.store, is_master=place.serves, wait_for_workers=False, timeout=wait)
-    backend = "cpu:gloo,cuda:nccl" if place.backend == "nccl" else place.backend
     # The launcher keeps the deadline of a run; the group's own would only fire on innocent ranks first.
-    dist.init_process_group(
-        backend, store=store, rank=place.rank, world_size=place.K, timeout=timedelta(days=1)
-    )
+    group = {"store": store, "rank": place.rank, "world_size": place.K, "timeout": timedelta(days=1)}
+    dist.init_process_group(_both(place.backend), **group)
+
+
+def _both(backend: str) -> str:
+    """The backend for tensors on the CPU and on the GPU, as torch spells it."""
+    return "cpu:gloo,cuda:nccl" if backend == "nccl" else backend
 
 
 def _run(place: Place, board: Board, memory: Any, task: bytes) -> tuple:
@@ -124,41 +128,53 @@ def _run(place: Place, board: Board, memory: Any, task: bytes) -> tuple:
     ended = comm.now()
     board.leave(FINISHED)
     try:
-        result = _dumps(value)
+        result = pack_result(value)
     except Exception as error:
-        message = f"returned something that cannot be sent back ({type(error).__name__}: {error})"
+        message = f"returned something that cannot be sent back ({described(error)})"
         return "failed", "unpicklable", message, [], ()
-    return "done", result, comm_record(comm, ended)
+    return "done", result, comm._record(ended)
 
 
-def comm_record(comm: Any, ended_s: float) -> dict[str, Any]:
-    """What the launcher needs of one worker's ``TorchComm`` to make a ``Run``; times relative to the common start."""
-    return {
-        "ended_s": ended_s,
-        "origin": comm._origin,
-        "spans": comm._spans,
-        "log": comm._log,
-        "arrivals": comm._arrivals,
-        "bytes_sent": comm.bytes_sent,
-        "messages_sent": comm.messages_sent,
-    }
+def run_here(
+    f: Callable[..., Any],
+    K: int,
+    args: tuple,
+    kwargs: dict,
+    law: Fleet | None,
+    seed: int,
+    backend: str,
+    devices: list[str],
+) -> tuple[list[Any], list[Record], tuple[str, ...]]:
+    """Run ``f`` as this rank of the group that torchrun started (joined here if need be).
 
+    devices: one per rank of this machine. Returns every rank's result, record and device. An exception of ``f`` is raised
+    as it is: the launcher that started this process decides what becomes of the others.
+    """
+    import torch
+    import torch.distributed as dist
 
-class _Pickler(cloudpickle.Pickler):
-    """CUDA tensors come back as CPU tensors: the launcher need not touch the GPU."""
+    from labkit.comm.torch_comm import TorchComm
 
-    def reducer_override(self, obj: Any) -> Any:
-        if type(obj).__module__ == "torch" and getattr(obj, "is_cuda", False):
-            return obj.detach().cpu().__reduce_ex__(self.proto)
-        return super().reducer_override(obj)
-
-
-def _dumps(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    pickler = _Pickler(buffer)
-    pickler.proto = pickle.HIGHEST_PROTOCOL
-    pickler.dump(value)
-    return buffer.getvalue()
+    rank = int(os.environ["RANK"])
+    device = devices[int(os.environ.get("LOCAL_RANK", rank))]
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    joined = not dist.is_initialized()
+    if joined:
+        dist.init_process_group(_both(backend))
+    try:
+        comm = TorchComm(rank, K, device, Board(None, K, rank))
+        comm._follow(law, seed)
+        dist.barrier()
+        comm._origin = time.perf_counter()
+        value = f(comm, *args, **kwargs)
+        everyone: list[Any] = [None] * K
+        dist.all_gather_object(everyone, (value, comm._record(comm.now()), device))
+    finally:
+        if joined:
+            dist.destroy_process_group()
+    results, records, used = zip(*everyone, strict=True)
+    return list(results), list(records), used
 
 
 def _report(error: BaseException) -> tuple[str, str, list[tuple[str, int, str]], tuple[int, ...]]:
@@ -167,15 +183,21 @@ def _report(error: BaseException) -> tuple[str, str, list[tuple[str, int, str]],
     if isinstance(error, Mismatch):
         return "mismatch", error.message, frames[1:], error.ranks
     if isinstance(error, SystemExit):
-        return "exit", f"called sys.exit({error.code!r}) before it returned a result", frames[1:], ()
+        return "exit", f"called sys.exit({_code(error)}) before it returned a result", frames[1:], ()
     kind = "lost" if _is_lost_peer(error) else "raised"
-    text = str(error).split("\nException raised from", 1)[0]
-    return kind, f"raised {type(error).__name__}: {text}", frames[1:], ()
+    return kind, f"raised {described(error)}".split("\nException raised from", 1)[0], frames[1:], ()
+
+
+def _code(error: SystemExit) -> str:
+    try:
+        return repr(error.code)
+    except BaseException:  # anything may be a status
+        return type(error.code).__name__
 
 
 def _is_lost_peer(error: BaseException) -> bool:
     """Whether this is a symptom of another rank's end (as gloo words it) and so not this rank's fault."""
-    text = str(error)
+    text = text_of(error)
     return any(s in text for s in ("Connection closed by peer", "Connection reset by peer", "Broken pipe"))
 
 

@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labkit.compress.base import Array, Crossing, count_or_share, kept, vector, whole
-from labkit.compress.scheme import Dice, Exchanged, Scheme, Wire, one_round
-from labkit.compress.topk import TopK
+from labkit.checks import integer, number
+from labkit.compress.scheme import Crossing, Exchanged, Rngs, Scheme, vector
+from labkit.compress.sparse import TopK
+from labkit.compress.wire import Array, Wire
 
 
-class Gathered(NamedTuple):
+class _Gathered(NamedTuple):
     """A worker's memory: velocity u (d,), accumulated v (d,), and the number of steps taken."""
 
     u: Array
@@ -49,33 +50,33 @@ class DGC(Scheme):
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        count_or_share(self.k)
-        whole(self.warmup, "warmup", 0)
+        TopK(self.k)
+        integer("warmup", self.warmup, 0)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be from 0 to below 1, got {self.momentum!r}")
-        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
-            raise ValueError(f"clip must be a finite length > 0 or None, got {self.clip!r}")
+        if self.clip is not None:
+            number("clip", self.clip, above=0)
 
-    def start(self, d: int, dtype: Any, dice: Dice) -> Gathered:
-        return Gathered(np.zeros(d, dtype=dtype), np.zeros(d, dtype=dtype), 0)
+    def start(self, d: int, dtype: Any, rngs: Rngs) -> _Gathered:
+        return _Gathered(np.zeros(d, dtype=dtype), np.zeros(d, dtype=dtype), 0)
 
-    def mean(self, wire: Wire, g: Array, memory: Gathered, dice: Dice) -> tuple[Exchanged, Gathered]:
+    def mean(self, wire: Wire, g: Array, memory: _Gathered, rngs: Rngs) -> tuple[Exchanged, _Gathered]:
         g = self._clipped(vector(g), wire.K)
         u = (self.momentum * memory.u + g).astype(g.dtype, copy=False)
         v = memory.v + u
-        out = one_round(wire, v, TopK(self.at(memory.t, len(g))), dice)
+        out, _ = TopK(self.at(memory.t, len(g))).mean(wire, v, None, rngs)
         sent = out.mine != 0
         v[sent] = 0  # a coordinate is sent whole, so this is v - mine, exactly
         if self.masking:
             u[sent] = 0
-        return out, Gathered(u, v, memory.t + 1)
+        return out, _Gathered(u, v, memory.t + 1)
 
     def crossings(self, d: int, itemsize: int, t: int = 0) -> list[Crossing]:
         return [TopK(self.at(t, d)).crossing(d, itemsize)]
 
     def at(self, t: int, d: int) -> int:
         """How many of d coordinates are sent at step t."""
-        final = kept(self.k, d)
+        final = TopK(self.k).kept(d)
         if self.warmup == 0:
             return final
         return max(final, min(d, math.ceil(d * 0.25 ** (1 + min(t // self.warmup, 500)))))

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labkit.compress.base import Array, Crossing, vector, whole
-from labkit.compress.scheme import Dice, Exchanged, Scheme, Wire
+from labkit.checks import integer, number
+from labkit.compress.scheme import Crossing, Exchanged, Rngs, Scheme, vector
+from labkit.compress.wire import Array, Wire
 
 
-class Factors(NamedTuple):
+class _Factors(NamedTuple):
     """A worker's memory: the error (d,), and for each matrix that is factored the last Q (m, r), the same on all workers."""
 
     error: Array
@@ -56,27 +57,26 @@ class PowerSGD(Scheme):
     warm: bool = True
 
     def __post_init__(self) -> None:
-        whole(self.r, "r", 1)
-        if not (math.isfinite(self.ratio) and self.ratio >= 1):
-            raise ValueError(f"ratio must be finite and >= 1, got {self.ratio!r}")
+        integer("r", self.r, 1)
+        number("ratio", self.ratio, least=1)
         shapes = tuple(tuple(int(side) for side in shape) for shape in self.shapes)
         if not shapes or any(side < 1 for shape in shapes for side in shape):
             raise ValueError(f"shapes must hold shapes with sides >= 1, got {self.shapes!r}")
         object.__setattr__(self, "shapes", shapes)
 
-    def start(self, d: int, dtype: Any, dice: Dice) -> Factors:
+    def start(self, d: int, dtype: Any, rngs: Rngs) -> _Factors:
         parts, _ = self._parts(d)
-        return Factors(np.zeros(d, dtype=dtype), self._random(parts, dtype, dice))
+        return _Factors(np.zeros(d, dtype=dtype), self._random(parts, dtype, rngs))
 
-    def mean(self, wire: Wire, g: Array, memory: Factors, dice: Dice) -> tuple[Exchanged, Factors]:
+    def mean(self, wire: Wire, g: Array, memory: _Factors, rngs: Rngs) -> tuple[Exchanged, _Factors]:
         x = vector(g) + memory.error if self.feedback else vector(g)
         parts, rest = self._parts(len(x))
         Ms = [x[p.low : p.high].reshape(p.n, p.m) for p in parts]
-        Qs = memory.Qs if self.warm else self._random(parts, x.dtype, dice)
+        Qs = memory.Qs if self.warm else self._random(parts, x.dtype, rngs)
         Ps = [M @ Q for M, Q in zip(Ms, Qs, strict=True)]
         summed = wire.sum(_joined([*Ps, x[rest]], x.dtype))
         *Ps, whole_sum = _cut(summed, [*Ps, x[rest]])
-        Ps = [orthogonal(P) for P in Ps]  # of the sum: orthogonalising forgets a factor of K
+        Ps = [_orthogonal(P) for P in Ps]  # of the sum: orthogonalising forgets a factor of K
         own = [M.T @ P for M, P in zip(Ms, Ps, strict=True)]
         Qs = _cut(wire.sum(_joined(own, x.dtype)) / wire.K, own) if own else []
         mean, mine = np.empty_like(x), np.empty_like(x)
@@ -84,7 +84,7 @@ class PowerSGD(Scheme):
         for p, P, Q, local in zip(parts, Ps, Qs, own, strict=True):
             mean[p.low : p.high] = (P @ Q.T).reshape(-1)
             mine[p.low : p.high] = (P @ local.T).reshape(-1)
-        return Exchanged(mean, mine), Factors(x - mine if self.feedback else memory.error, Qs)
+        return Exchanged(mean, mine), _Factors(x - mine if self.feedback else memory.error, Qs)
 
     def crossings(self, d: int, itemsize: int, t: int = 0) -> list[Crossing]:
         parts, rest = self._parts(d)
@@ -110,18 +110,13 @@ class PowerSGD(Scheme):
             low += size
         return parts, np.concatenate(rest) if rest else np.empty(0, dtype=np.intp)
 
-    def _random(self, parts: list[_Part], dtype: Any, dice: Dice) -> list[Array]:
+    def _random(self, parts: list[_Part], dtype: Any, rngs: Rngs) -> list[Array]:
         """Q to begin with: orthonormal columns, drawn alike by all workers."""
-        return [orthogonal(dice.common.standard_normal((p.m, self.r)).astype(dtype)) for p in parts]
+        return [_orthogonal(rngs.common.standard_normal((p.m, self.r)).astype(dtype)) for p in parts]
 
 
-def orthogonal(A: Array) -> Array:
-    """Orthonormal columns that span those of A (n, r), r <= n, by Householder's QR: defined for a zero matrix as well.
-
-    >>> Q = orthogonal(np.array([[3.0, 1.0], [4.0, 2.0]]))
-    >>> np.allclose(Q.T @ Q, np.eye(2))
-    True
-    """
+def _orthogonal(A: Array) -> Array:
+    """Orthonormal columns that span those of A (n, r), r <= n, by Householder's QR: defined for a zero matrix as well."""
     small = A.dtype == np.float16  # LAPACK has no half precision
     Q = np.linalg.qr(A.astype(np.float32) if small else A)[0]
     return Q.astype(A.dtype) if small else Q

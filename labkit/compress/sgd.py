@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from labkit.comm.base import Comm
-from labkit.compress.base import Array, Compressor
-from labkit.compress.exchange import OverComm
-from labkit.compress.scheme import Scheme, as_scheme, dice
+from labkit.compress.scheme import Scheme, rngs
+from labkit.compress.wire import Array, OverComm
 from labkit.learn.problems import Problem
 from labkit.learn.sgd import QUIETLY, Diverged, Rate, descend, rate, start
 from labkit.learn.sync import Shards, _refuse_none, schedule
@@ -42,22 +41,22 @@ def compressed_sgd(
     w0: ArrayLike,
     eta: Rate,
     shards: Shards,
-    how: Scheme | Compressor,
+    how: Scheme,
     T: int | None = None,
     seed: int = 0,
     coding_s: float | None = None,
 ) -> Trained:
     """Run SGD with compressed gradients as one worker sees it.
 
-    w0, eta, shards, T: as in ``sync_sgd``; a shard may be empty. how: a scheme, or a compressor to be used plainly. seed: of
-    all random choices, the same on every rank. coding_s: what encoding and decoding count for in a simulation, where
-    computing is free; None: nothing. Raises ValueError for bad input or a step without examples, Diverged when w or a
+    w0, eta, shards, T: as in ``sync_sgd``; a shard may be empty. how: a scheme; a compressor is one that remembers nothing.
+    seed: of all random choices, the same on every rank. coding_s: what encoding and decoding count for in a simulation,
+    where computing is free; None: nothing. Raises ValueError for bad input or a step without examples, Diverged when w or a
     gradient stops being finite.
     """
-    scheme = as_scheme(how)
+    scheme = Scheme.of(how)
     pick, T = schedule(shards, T, comm.K)
     w = start(problem, w0)
-    wire, draws = OverComm(comm), dice(seed, comm.rank)
+    wire, draws = OverComm(comm), rngs(seed, comm.rank)
     memory = scheme.start(len(w), w.dtype, draws)
     iterates, spent = [w], []
     for t in comm.steps(T):

@@ -10,62 +10,54 @@ import argparse
 import os
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from labkit import machine
-from labkit.grade.batch import (
-    Core,
-    Plan,
-    Row,
-    flag_duplicates,
-    grade_all,
-    graders,
-    key_sets,
-    sandbox,
-    self_test,
-    which_sets,
-)
+from labkit import checks, machine
+from labkit.exercises.asking import CASE_S, EXERCISE_S, GraderFailure
+from labkit.grade.batch import Graders, Plan, flag_all, sandbox
 from labkit.grade.collect import Submission, collect
-from labkit.grade.crew import Crew, CrewError
-from labkit.grade.marks import load_marks, read_marks, save_marks, with_marks
-from labkit.grade.report import say, table, write_reports
-from labkit.grade.store import Store, digest, read_rows, seed_of_run
+from labkit.grade.isolation import Limits
+from labkit.grade.key import Key
+from labkit.grade.marks import Marks
+from labkit.grade.outcome import Row
+from labkit.grade.report import table, write_reports
+from labkit.grade.roster import Roster
+from labkit.grade.store import Results, seed_of_run
 from labkit.grade.submission import released_path
 
 OK, GRADER_ERROR, USAGE, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
-Opens = Callable[[tuple[str, ...]], AbstractContextManager[Core]]
+_Opens = Callable[[Plan], AbstractContextManager[Any]]
+_T = TypeVar("_T")
 
 
-def main(argv: Sequence[str] | None = None, core: Opens = sandbox) -> int:
+def main(argv: Sequence[str] | None = None, core: _Opens = sandbox) -> int:
     """Run the command; returns the exit status. core: what runs an answer (tests bring one of their own)."""
     args = _parser().parse_args(argv)
     try:
         return _merge(args) if args.merge else _grade(args, core)
     except ValueError as error:
-        say(f"labkit.grade: {error}", sys.stderr)
+        _note(f"labkit.grade: {error}")
         return USAGE
-    except CrewError as error:
-        say(f"GRADER_ERROR: the grader cannot work here, nothing was graded: {error}", sys.stderr)
+    except GraderFailure as error:
+        _note(f"GRADER_ERROR: the grader cannot work here, nothing was graded: {error}")
         return GRADER_ERROR
     except BrokenPipeError:  # the table's reader has left, as `head` does; everything is stored by then
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
-        say(f"labkit.grade: {error}; what is stored stays, and the next run takes it up", sys.stderr)
+        _note(f"labkit.grade: {error}; what is stored stays, and the next run takes it up")
         return STOPPED
     except KeyboardInterrupt:
-        again = (
-            "run the same command again, and it goes on from here"
-            if args.out
-            else "without --out nothing was kept"
-        )
-        say(f"\nlabkit.grade: interrupted; {again}", sys.stderr)
+        kept = "run the same command again, and it goes on from here"
+        again = kept if args.out else "without --out nothing was kept"
+        _note(f"\nlabkit.grade: interrupted; {again}")
         return INTERRUPTED
 
 
@@ -76,110 +68,103 @@ def _hidden(folders: Sequence[Path]) -> tuple[str, ...]:
     return tuple(str(f) for f in found if not any(p.is_relative_to(f) for p in needed))
 
 
-def _grade(args: argparse.Namespace, core: Opens) -> int:
+def _grade(args: argparse.Namespace, core: _Opens) -> int:
     if not args.submissions or not args.key:
         raise ValueError(
             "give notebooks or folders of them, and --key, the folder with the key (tests/exercises)"
         )
-    if args.seed is not None and args.seed < 0:
-        raise ValueError(f"seed must be a whole number >= 0, not {args.seed}")
-    key, out = Path(args.key), Path(args.out) if args.out else None
-    notebooks = (
-        Path(args.notebooks) if args.notebooks else key.resolve().parents[1] / "notebooks" / "exercises"
-    )
-    sets = tuple(name for name in key_sets(key) if released_path(name, notebooks).exists())
+    if args.seed is not None:
+        checks.integer("seed", args.seed)
+    notebooks = args.notebooks or args.key.resolve().parents[1] / "notebooks" / "exercises"
+    sets = tuple(name for name in Key.sets(args.key) if released_path(name, notebooks).exists())
+    for name in args.set:
+        checks.one_of("set", name, sets)
     if not sets:
         raise ValueError(
             f"notebooks must be the folder with the released notebooks of the sets, not {str(notebooks)!r}"
         )
-    submissions = collect(args.submissions, skip=[out] if out else [])
-    if not submissions:
-        raise ValueError(f"there is nothing to grade in {', '.join(map(str, args.submissions))}")
-    private = [key, *([out] if out else []), *(Path(s) for s in args.submissions)]
-    plan = Plan(key, notebooks, sets, seed_of_run(out, args.seed), core, _hidden(private))
-    say(f"{len(submissions)} submissions, seed {plan.seed}, {args.jobs} at a time", sys.stderr)
-    store = Store(out, digest(plan)) if out else None
-    done = _done(submissions, store, args.again)
-    left = [s for s in submissions if s.name not in done]
-    plan = replace(plan, sets=which_sets(left, plan))
-    with graders(plan, args.jobs) as crew:
-        if left and not _passes(plan.sets, crew):
-            return GRADER_ERROR
-        _grade_left(left, done, crew, store)
-    rows = flag_duplicates([row for s in submissions for row in done[s.name]])
-    if out:
-        rows = with_marks(rows, load_marks(out))
-    about = _about(plan, rows)
-    if out:
-        write_reports(rows, out, about)
-    return _conclude(rows, submissions, out, about)
-
-
-def _passes(sets: Sequence[str], crew: Crew) -> bool:
-    """Whether the self-test finds nothing; says what it found otherwise."""
-    progress = _Progress("self-test", len(sets))
-    problems = []
-    for name, found in self_test(sets, crew):
-        problems += [f"GRADER_ERROR: set {name}: {p}" for p in found]
-        progress.step()
-    progress.end()
-    for p in problems:
-        say(p, sys.stderr)
-    if problems:
-        say(
-            "The grader does not judge its own key rightly on this machine, so nothing was graded.",
-            sys.stderr,
+    roster = Roster.read(args.roster) if args.roster else None
+    case_s = min(args.exercise_s, max(CASE_S, args.exercise_s / 3))
+    ours = [args.out] if args.out else []
+    with tempfile.TemporaryDirectory(prefix="labkit-unpacked-") as folder:
+        submissions = collect(args.submissions, skip=ours, into=Path(folder))
+        if not submissions:
+            raise ValueError(f"there is nothing to grade in {', '.join(args.submissions)}")
+        plan = Plan(
+            args.key,
+            notebooks,
+            sets,
+            seed_of_run(args.out, args.seed),
+            core,
+            asked=tuple(name for name in sets if name in args.set),
+            hide=_hidden([args.key, *ours, Path(folder), *map(Path, args.submissions)]),
+            limits=Limits(exercise_s=args.exercise_s, case_s=case_s),
+            trust=args.trust,
+            submission_s=args.submission_s,
         )
-    return not problems
+        rows = _graded(args, plan, submissions)
+    if rows is None:
+        return GRADER_ERROR
+    isolation = sorted({e.isolation for r in rows for e in r.exercises if e.isolation})
+    open_door = any("hiding files" in words for words in isolation)
+    about = {"seed": plan.seed, "sets": sorted({r.set for r in rows if r.set}), "isolation": isolation,
+             "trust": open_door, "machine": machine.describe()}  # fmt: skip
+    if roster:
+        about["roster"] = str(args.roster.resolve())
+        rows = [r if roster.find(r.student) is not None else r.flagged("not on the roster") for r in rows]
+    if args.out:
+        rows = Marks.load(args.out).into(rows)
+        write_reports(rows, args.out, about, roster)
+    for who in roster.missing({r.student for r in rows}) if roster else ():
+        _note(f"nothing handed in: {who}")
+    if open_door:
+        print(
+            "NOT ISOLATED: nothing kept these answers from the machine's files, the key among them (--trust)"
+        )
+    print(table(rows), flush=True)
+    for words in isolation:
+        _note(f"isolation: {words}")
+    if waiting := sum(r.waiting for r in rows):
+        where = f": see {args.out / 'to_mark.csv'}" if args.out else ""
+        _note(f"{waiting} of {len(rows)} rows wait for a human{where}")
+    if args.out:
+        _note(f"grades.csv, exercises.csv, gradebook.csv, grades.json and feedback/ are in {args.out}")
+    if failed := sum(r.failed for r in rows):
+        _note(f"GRADER_ERROR on {failed} rows: run the same command again to try these once more")
+    complete = {s.name for s in submissions} <= {r.submission for r in rows}
+    return OK if complete and not failed else GRADER_ERROR
 
 
-def _done(submissions: list[Submission], store: Store | None, again: Sequence[str]) -> dict[str, list[Row]]:
-    """The rows of all submissions that an earlier run has graded, by name; without those to be graded again."""
-    unknown = set(again) - {s.student for s in submissions}
-    if unknown:
+def _graded(args: argparse.Namespace, plan: Plan, submissions: list[Submission]) -> list[Row] | None:
+    """The rows of all submissions, those stored by an earlier run among them; None where the self-test finds something."""
+    _note(f"{len(submissions)} submissions, seed {plan.seed}, {args.jobs} at a time")
+    if unknown := set(args.again) - {s.student for s in submissions}:
         raise ValueError(f"there is no submission of {sorted(unknown)[0]!r} to grade again")
-    stored = {s.name: store.load(s) for s in submissions if s.student not in again} if store else {}
+    results = Results.of(args.out, plan) if args.out else None
+    stored = {s.name: results.load(s) for s in submissions if s.student not in args.again} if results else {}
     done = {name: rows for name, rows in stored.items() if rows}
     if done:
-        say(f"{len(done)} of them are graded already", sys.stderr)
-    return done
-
-
-def _grade_left(left: list[Submission], done: dict[str, list[Row]], crew: Crew, store: Store | None) -> None:
-    """Grade what is left, and put it into ``done`` and into the store as it comes."""
-    progress = _Progress("graded", len(left))
-    for s, rows in grade_all(left, crew):
-        if store:
-            store.save(s, rows)
-        done[s.name] = rows
-        progress.step()
-    progress.end()
-
-
-def _about(plan: Plan, rows: Sequence[Row]) -> dict[str, Any]:
-    isolation = sorted({e.isolation for r in rows for e in r.exercises if e.isolation})
-    sets = sorted({r.set for r in rows if r.set})
-    return {"seed": plan.seed, "sets": sets, "isolation": isolation, "machine": machine.describe()}
-
-
-def _conclude(rows: list[Row], submissions: list[Submission], out: Path | None, about: dict[str, Any]) -> int:
-    say(table(rows))
-    for words in about["isolation"]:
-        say(f"isolation: {words}", sys.stderr)
-    waiting, failed = sum(r.waiting for r in rows), [r for r in rows if r.failed]
-    if waiting:
-        where = f": see {out / 'to_mark.csv'}" if out else ""
-        say(f"{waiting} of {len(rows)} rows wait for a human{where}", sys.stderr)
-    if out:
-        say(f"grades.csv, exercises.csv, gradebook.csv, grades.json and feedback/ are in {out}", sys.stderr)
-    if failed:
-        say(
-            f"GRADER_ERROR on {len(failed)} rows: run the same command again to try these once more",
-            sys.stderr,
-        )
-    return (
-        OK if not failed and {s.name for s in submissions} <= {r.submission for r in rows} else GRADER_ERROR
-    )
+        _note(f"{len(done)} of them are graded already")
+    left = [s for s in submissions if s.name not in done]
+    plan = replace(plan, sets=plan.met_by(left))
+    asked = [name for name in plan.sets if name in (plan.asked or plan.sets)] if left else []
+    with Graders(plan, args.jobs) as graders:
+        found = [
+            f"GRADER_ERROR: set {name}: {problem}"
+            for name, problems in _progress("self-test", len(asked), graders.selftest(asked))
+            for problem in problems
+        ]
+        if found:
+            found.append(
+                "The grader does not judge its own key rightly on this machine, so nothing was graded."
+            )
+            _note("\n".join(found))
+            return None
+        for s, rows_of_it in _progress("graded", len(left), graders.grade(left)):
+            if results:
+                results.save(s, rows_of_it)
+            done[s.name] = rows_of_it
+    return flag_all([row for s in submissions for row in done[s.name]])
 
 
 def _merge(args: argparse.Namespace) -> int:
@@ -187,48 +172,37 @@ def _merge(args: argparse.Namespace) -> int:
         raise ValueError(
             "--merge wants --out, the folder of results that the points belong to, and no submissions"
         )
-    out = Path(args.out)
-    rows, about = read_rows(out)
-    new = read_marks(Path(args.merge), rows)
-    marks = {**load_marks(out), **new}
-    rows = with_marks(rows, marks)
-    save_marks(marks, out)
-    write_reports(rows, out, about)
-    say(
-        f"points for {len(new)} exercises merged; {sum(r.waiting for r in rows)} rows still wait for a human",
-        sys.stderr,
+    rows, about = Results(args.out).reported()
+    new = Marks.read(args.merge, rows)
+    rows = new.save(args.out).into(rows)
+    write_reports(rows, args.out, about, Roster.read(Path(about["roster"])) if "roster" in about else None)
+    _note(
+        f"points for {len(new.all)} exercises merged; {sum(r.waiting for r in rows)} rows still wait for a human"
     )
-    say(table(rows))
+    print(table(rows), flush=True)
     return OK
 
 
-class _Progress:
-    """How far it is, on one line of a terminal; in a log, a line now and then."""
-
-    def __init__(self, what: str, of: int) -> None:
-        self.what, self.of, self.done = what, of, 0
-        self.begun = self.said = time.monotonic()
-        self.terminal = sys.stderr.isatty()
-
-    def step(self) -> None:
-        self.done += 1
+def _progress(what: str, of: int, coming: Iterable[_T]) -> Iterator[_T]:
+    """What comes, and how far it is: on one line of a terminal; in a log, a line now and then."""
+    begun = said = time.monotonic()
+    terminal = sys.stderr.isatty()
+    for n, one in enumerate(coming, 1):
+        yield one
         now = time.monotonic()
-        if self.terminal:
-            left = (now - self.begun) / self.done * (self.of - self.done)
-            print(
-                f"\r{self.what} {self.done} of {self.of}, {left:.0f} s left \x1b[K",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
-        elif now - self.said > 10:
-            self.said = now
-            say(f"{self.what} {self.done} of {self.of}", sys.stderr)
+        if terminal:
+            left = (now - begun) / n * (of - n)
+            print(f"\r{what} {n} of {of}, {left:.0f} s left \x1b[K", end="", file=sys.stderr, flush=True)
+        elif now - said > 10:
+            said = now
+            _note(f"{what} {n} of {of}")
+    if of:
+        line = f"{what} {of} of {of} in {time.monotonic() - begun:.1f} s"
+        _note(f"\r{line}\x1b[K" if terminal else line)
 
-    def end(self) -> None:
-        if self.of:
-            line = f"{self.what} {self.done} of {self.of} in {time.monotonic() - self.begun:.1f} s"
-            say(f"\r{line}\x1b[K" if self.terminal else line, sys.stderr)
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -237,50 +211,33 @@ def _parser() -> argparse.ArgumentParser:
         description="Grade notebooks. Exits with 0 only if every submission has a row and the grader failed on none.",
     )
     add = parser.add_argument
-    add(
-        "submissions",
-        nargs="*",
-        metavar="SUBMISSION",
-        help="a notebook, or a folder with an entry per student",
-    )
-    add("--key", help="the folder with the key, as tests/exercises")
-    add(
-        "--out",
-        metavar="DIR",
-        help="where results, reports and feedback pages go; an interrupted run goes on there",
-    )
-    add(
-        "--notebooks",
-        metavar="DIR",
-        help="the released problem sets (default: notebooks/exercises beside the key)",
-    )
-    add(
-        "--jobs",
-        type=int,
-        default=machine.cores(),
-        metavar="N",
-        help="graders at the same time (default: the cores)",
-    )
+    # fmt: off
+    add("submissions", nargs="*", metavar="SUBMISSION",
+        help="a notebook, a folder with an entry per student, or an archive (.zip) as the systems make it")
+    add("--key", type=Path, help="the folder with the key, as tests/exercises")
+    add("--out", type=Path, metavar="DIR",
+        help="where results, reports and feedback pages go; an interrupted run goes on there")
+    add("--notebooks", type=Path, metavar="DIR",
+        help="the released problem sets (default: notebooks/exercises beside the key)")
+    add("--jobs", type=int, default=machine.cores(), metavar="N", help="graders at the same time (default: the cores)")
+    add("--roster", type=Path, metavar="CSV",
+        help="Moodle's, Canvas' or Gradescope's own export: who is in the class, and the file to upload again")
+    add("--set", action="append", default=[], metavar="NAME",
+        help="grade this problem set only, as 10.3; may be repeated (default: all that are found)")
+    add("--exercise-s", type=float, default=EXERCISE_S, metavar="S",
+        help=f"seconds for one exercise (default {EXERCISE_S:g}, which is what the notebook's check says)")
+    add("--submission-s", type=float, default=300.0, metavar="S",
+        help="seconds for one notebook, after which what is left is TIMEOUT (default 300)")
+    add("--trust", action="store_true", help="go on where the machine can hide no files from answers")
     add("--seed", type=int, help="of the questions (default: that of the run in DIR, or a new one)")
-    add(
-        "--again",
-        action="append",
-        default=[],
-        metavar="STUDENT",
-        help="grade this student again; may be repeated",
-    )
-    add(
-        "--merge",
-        metavar="CSV",
-        help="put the points that a person gave (to_mark.csv, filled in) into the results in DIR",
-    )
+    add("--again", action="append", default=[], metavar="STUDENT", help="grade this student again; may be repeated")
+    add("--merge", type=Path, metavar="CSV",
+        help="put the points that a person gave (to_mark.csv, filled in) into the results in DIR")
+    # fmt: on
     return parser
 
 
-def _stop(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop)  # a polite kill is a ^C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a ^C
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not show every character
     sys.exit(main())

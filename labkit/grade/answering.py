@@ -1,6 +1,6 @@
 """What an answer's own process does: load the answer, and put to it the questions that come down the line.
 
-Runs in a child of the fork server, behind its walls (``sandbox``). It knows questions, and nothing of what is right. All
+Runs in a child of the fork server, isolated (``isolation``). It knows questions, and nothing of what is right. All
 that it sends is decided by the answer, which may have rewritten any of this; so the grader believes none of it beyond "that
 is its answer".
 """
@@ -14,20 +14,21 @@ import sys
 import threading
 import traceback
 import types
-from pathlib import Path
 from typing import Any
 
-from labkit.grade import wire
-from labkit.grade.reading import Reading, read
+from labkit.comm.errors import text_of
+from labkit.exercises import wire
+from labkit.exercises.asking import own_lines
+from labkit.exercises.check import Verdict, check, is_stub
+from labkit.exercises.exercise import Wrong
+from labkit.exercises.withheld import replace_inplace, withhold_inplace
 from labkit.grade.remote import RemoteComm
-from labkit.grade.withheld import Withheld, withhold_inplace
 
-_PACKAGE = str(Path(__file__).parents[1])
-SETUP, ANSWER = "<setup>", "<answer>"
+SETUP, HELPERS, ANSWER = "<setup>", "<other cells>", "<answer>"
 
 
 class Line:
-    """The child's end of the line to the grader. most: bytes in one message."""
+    """The answer's end of the line to the grader. most: bytes in one message."""
 
     def __init__(self, sock: socket.socket, most: int) -> None:
         self.sock, self.most, self.lock = sock, most, threading.RLock()
@@ -76,7 +77,7 @@ def live(line: Line) -> None:
 
         order = line.receive(proxy)
         try:
-            reply = getattr(answer, "do_" + order["op"])(order)
+            reply = answer.load(order) if order["op"] == "load" else answer.put(order)
         except BaseException as error:
             reply = _raised(error)
         try:
@@ -99,65 +100,55 @@ class _Proxy:
 
 class _Answer:
     def __init__(self, line: Line) -> None:
-        self.line, self.value = line, None
+        self.line = line
+        self.value: Any = None
 
-    def do_load(self, order: dict[str, Any]) -> dict[str, Any]:
+    def load(self, order: dict[str, Any]) -> dict[str, Any]:
         """Run the setup and the answer's cells."""
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module
         names = module.__dict__
-        seen: Reading = read(order["source"], order["name"], tuple(order["withheld"]))
-        withhold_inplace(tuple(order["withheld"]))
-        quiet_checks_inplace()
-        for text, where in ((order["setup"], SETUP), (order["source"], ANSWER)):
+        stub = is_stub(order["source"], order["name"])
+        replace_inplace(check, _quiet)
+        for text, where in ((order["setup"], SETUP), (order["helpers"], HELPERS), (order["source"], ANSWER)):
             linecache.cache[where] = (len(text), None, text.splitlines(keepends=True), where)
         exec(compile(order["setup"], SETUP, "exec", dont_inherit=True), names)
+        withhold_inplace(order["withheld"])
+        exec(compile(order["helpers"], HELPERS, "exec", dont_inherit=True), names)
         before, after = names.get(order["name"]), ""
         try:
             exec(compile(order["source"], ANSWER, "exec", dont_inherit=True), names)
         except Exception as error:  # as in a notebook, what the cell had defined before is there
             if order["name"] not in names or names[order["name"]] is before:
                 raise
-            after = f"The cell raised {type(error).__name__}: {_text(error)}"
+            after = f"The cell raised {type(error).__name__}: {_text(error)}".removesuffix(": ")
         if order["name"] not in names:
             return {"op": "absent"}
         self.value = names[order["name"]]
         return {"op": "loaded", "callable": callable(self.value), "blank": self.value is None or self.value is ...,
-                "stub": seen.stub, "log": after}  # fmt: skip
+                "stub": stub, "log": after}  # fmt: skip
 
-    def do_value(self, order: dict[str, Any]) -> dict[str, Any]:
-        """The answer itself, where it is a value."""
-        return {"op": "answer", "value": self.value, "after": ()}
-
-    def do_call(self, order: dict[str, Any]) -> dict[str, Any]:
-        """What the function returns, and its arguments as it left them."""
-        value = self.value(*order["args"])  # type: ignore[misc]
-        return {"op": "answer", "value": value, "after": order["args"]}
-
-    def do_rank(self, order: dict[str, Any]) -> dict[str, Any]:
-        """The same, as one of K workers."""
-        comm = RemoteComm(self.line, order["rank"], order["K"], tuple(order["hosts"]))
-        value = self.value(comm, *order["args"])  # type: ignore[misc]
-        return {"op": "answer", "value": value, "after": order["args"]}
+    def put(self, order: dict[str, Any]) -> dict[str, Any]:
+        """The answer itself, where it is a value; what the function returns, also as one of K workers; and its arguments as
+        it left them.
+        """
+        value, args = self.value, order["args"]
+        if order["op"] == "rank":
+            comm = RemoteComm(self.line.ask, order["rank"], order["K"], tuple(order["hosts"]))
+            value = value(comm, *args)
+        elif order["op"] == "call":
+            value = value(*args)
+        return {"op": "answer", "value": value, "after": args}
 
 
-def quiet_checks_inplace() -> None:
-    """A ``check`` left in a cell says nothing here: the grader asks by itself."""
-    import labkit
-    import labkit.grade as package
-    import labkit.grade.check as module
-
-    def check(id: str, *_: Any, **__: Any) -> Any:
-        return module.Verdict(str(id), "not checked here: the grader asks by itself", "todo", 0, 0)
-
-    for place in (labkit, package, module):
-        place.check = check  # type: ignore[attr-defined]
+def _quiet(id: str, *_: Any, **__: Any) -> Verdict:
+    """What a ``check`` left in a cell does here: nothing."""
+    return Verdict(str(id), "not checked here: the grader asks by itself", "todo", 0, 0)
 
 
 def _raised(error: BaseException) -> dict[str, Any]:
     """What happened in the answer, as data."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
-    own = "".join(f"\n  line {f.lineno} of {f.name}: {f.line}" for f in frames[-3:] if f.line)
+    own = own_lines(error)
     if isinstance(error, SyntaxError) and error.filename == ANSWER:
         own = f"\n  line {error.lineno}: {(error.text or '').strip()}"
     kind = next((name for name, types_ in _KINDS.items() if isinstance(error, types_)), "")
@@ -173,7 +164,8 @@ _KINDS: dict[str, type[BaseException] | tuple[type[BaseException], ...]] = {
     "todo": NotImplementedError,
     "memory": MemoryError,
     "exit": (SystemExit, GeneratorExit),
-    "withheld": Withheld,
+    "withheld": Wrong,
+    "unbound": UnboundLocalError,
     "name": NameError,
     "module": ModuleNotFoundError,
     "refused": PermissionError,
@@ -181,10 +173,7 @@ _KINDS: dict[str, type[BaseException] | tuple[type[BaseException], ...]] = {
 
 
 def _text(error: BaseException) -> str:
-    try:
-        return str(error.msg if isinstance(error, SyntaxError) else error)
-    except Exception:
-        return ""
+    return text_of(error.msg if isinstance(error, SyntaxError) else error)
 
 
 def _exception(name: str, message: str) -> Exception:

@@ -3,277 +3,206 @@
 There is a row for every submission, whatever is in it. What one grader does with one submission depends on the file, the
 key, labkit and the seed, so a result once stored (``store``) is taken up again by the next run with the same four.
 
-Symbols: a *core* runs one answer (``sandbox`` is the one that isolates it); a *plan* is all that a grader process must know.
+Symbols: a *core* runs one answer (``sandbox`` opens the one that isolates it); a *plan* is all that a grader process
+must know.
 """
 
 from __future__ import annotations
 
-import re
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-
+from labkit.comm.errors import described
+from labkit.exercises.asking import NO_ANSWER, GraderFailure
+from labkit.exercises.exercise import Case, Exercise
 from labkit.grade.collect import Submission
-from labkit.grade.crew import Crew, Lost
-from labkit.grade.exercise import Exercise
 from labkit.grade.grading import grade_one
+from labkit.grade.isolation import Limits
+from labkit.grade.key import Key, selftest
 from labkit.grade.notebook import Cell, Unreadable, read_cells
-from labkit.grade.selftest import key_path, load_key, selftest
-from labkit.grade.submission import Answer, Released, find_answer, released, sets_of, where_defined
+from labkit.grade.outcome import Outcome, Row
+from labkit.grade.pool import Lost, Pool
+from labkit.grade.submission import Answer, Released, lab_of, sets_of
 from labkit.grade.zygote import Zygote
 
 
 @dataclass(frozen=True)
-class Graded:
-    """One exercise of one submission.
+class _Core:
+    """What runs an answer: a fork server's processes."""
 
-    answer: what was taken from the notebook. log: for the instructor; where a person is to judge, what to look for.
-    """
+    zygote: Zygote
 
-    id: str
-    title: str
-    status: str
-    points: float
-    of: int
-    message: str = ""
-    log: str = ""
-    answer: str = ""
-    seconds: float = 0.0
-    isolation: str = ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One submission and one problem set. set: "" where it could not be told; then ``status`` says why there is nothing."""
-
-    student: str
-    submission: str
-    set: str = ""
-    status: str = ""
-    message: str = ""
-    exercises: tuple[Graded, ...] = ()
-    flags: tuple[str, ...] = ()
-
-    @property
-    def points(self) -> float:
-        """Points reached so far; what waits for a human counts nothing yet."""
-        return sum(e.points for e in self.exercises)
-
-    @property
-    def of(self) -> int:
-        """Points there are."""
-        return sum(e.of for e in self.exercises)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a human has to look at this."""
-        return "NEEDS_HUMAN" in (self.status, *(e.status for e in self.exercises))
-
-    @property
-    def failed(self) -> bool:
-        """Whether the grader itself failed here."""
-        return "GRADER_ERROR" in (self.status, *(e.status for e in self.exercises))
-
-
-class Core(Protocol):
-    """What runs an answer."""
-
-    def grade(self, exercise: Exercise, answer: Answer, cases: Any, seed: int) -> Any:
-        """Returns status, points, message, log, seconds and isolation as attributes."""
+    def grade(self, exercise: Exercise, answer: Answer, cases: Iterator[Case], seed: int) -> Outcome:
+        """What becomes of one answer."""
+        return grade_one(exercise, answer.source, cases, setup=answer.setup, helpers=answer.helpers, name=answer.name,
+                         zygote=self.zygote, seed=seed)  # fmt: skip
 
     def selftest(self, key: Path, name: str) -> list[str]:
         """Problems of set ``name``, as sentences."""
+        return selftest(key, name, self.zygote)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """key: the folder with key_*.py. notebooks: the folder with the released problem sets. sets: their names.
+    """key: the folder with key_*.py. notebooks: the folder with the released problem sets. sets: their names; asked: those
+    to be graded.
 
-    seed: of all questions. core: opens a ``Core``, from the folders that no answer may see; must be found by name in
-    another process. hide: those folders.
+    seed: of all questions. core: opens a core; must be found by name in another process. hide: folders that no answer
+    may see. limits: what an answer may use. trust: whether to go on where nothing keeps answers from the machine's files.
+    submission_s: seconds for all of one notebook.
     """
 
     key: Path
     notebooks: Path
     sets: tuple[str, ...]
     seed: int
-    core: Callable[[tuple[str, ...]], AbstractContextManager[Core]]
+    core: Callable[[Plan], AbstractContextManager[_Core]]
+    asked: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    trust: bool = False
+    submission_s: float = 300.0
+
+    def met_by(self, submissions: Sequence[Submission]) -> tuple[str, ...]:
+        """The sets that occur among the submissions, asked for or not."""
+        books = [Released.load(name, self.notebooks) for name in self.sets]
+        met: set[str] = set()
+        for s in submissions:
+            with suppress(Unreadable):
+                met.update([] if s.problem else sets_of(read_cells(s.path), books))
+        return tuple(name for name in self.sets if name in met)
 
 
-@dataclass(frozen=True)
-class Key:
-    """What only the instructor has of a set: hidden cases, and what to look for in answers in words, by exercise."""
-
-    hidden: Mapping[str, Any]
-    look_for: Mapping[str, Sequence[str]]
-
-    @classmethod
-    def load(cls, folder: Path, name: str) -> Key:
-        """From key_*.py in ``folder``."""
-        module = load_key(key_path(folder, name))
-        return cls(getattr(module, "HIDDEN", {}), getattr(module, "LOOK_FOR", {}))
-
-
-def key_sets(key: Path) -> tuple[str, ...]:
-    """The names of all sets that have a key in this folder. Raises ValueError if there is none."""
-    names = [p.stem.removeprefix("key_").replace("_", ".") for p in key.glob("key_*.py")]
-    if not names:
-        raise ValueError(f"key must be a folder with key_*.py, as tests/exercises, not {str(key)!r}")
-    return tuple(sorted(names, key=lambda n: [int(part) for part in n.split(".") if part.isdigit()]))
-
-
-def which_sets(submissions: Sequence[Submission], plan: Plan) -> tuple[str, ...]:
-    """The sets that occur among the submissions: those the self-test has to cover."""
-    books = [released(name, plan.notebooks) for name in plan.sets]
-    met = {name for s in submissions for name in _sets_in(s, books)}
-    return tuple(name for name in plan.sets if name in met)
-
-
-def graders(plan: Plan, jobs: int) -> Crew:
+class Graders(Pool):
     """Grader processes that follow the plan, ``jobs`` at a time."""
-    return Crew(partial(_grader, plan), jobs)
 
+    def __init__(self, plan: Plan, jobs: int) -> None:
+        # A submission ends itself in time; a grader that is not through long after that has failed.
+        limit_s = plan.submission_s + plan.limits.exercise_s + 300
+        super().__init__(partial(_grader, plan), jobs, limit_s)
 
-def self_test(names: Sequence[str], crew: Crew) -> Iterator[tuple[str, list[str]]]:
-    """Yields (set, problems) for each: every reference gets full marks and every mutant less, by the same core."""
-    for i, problems in crew.work_off([("selftest", name) for name in names]):
-        yield names[i], [problems.why] if isinstance(problems, Lost) else problems
+    def selftest(self, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+        """Yields (set, problems) for each: every reference gets full marks and every mutant less, by the same core."""
+        for i, problems in self.work_off([("selftest", name) for name in names]):
+            yield names[i], [problems.why] if isinstance(problems, Lost) else problems
 
-
-def grade_all(submissions: Sequence[Submission], crew: Crew) -> Iterator[tuple[Submission, list[Row]]]:
-    """Yields each submission with its rows, as they come; every submission comes, and with at least one row."""
-    for i, rows in crew.work_off([("grade", s) for s in submissions]):
-        s = submissions[i]
-        yield s, [Row(s.student, s.name, "", "GRADER_ERROR", rows.why)] if isinstance(rows, Lost) else rows
-
-
-def grade_one_submission(
-    s: Submission, books: Sequence[tuple[Released, Key]], core: Core, seed: int
-) -> list[Row]:
-    """The rows of one submission, one for each problem set in it, or one that says why there is none."""
-    try:
-        if s.problem:
-            raise Unreadable(s.problem)
-        cells = read_cells(s.path)
-    except Unreadable as error:
-        return [Row(s.student, s.name, "", "UNREADABLE", str(error))]
-    names = sets_of(cells, [book for book, _ in books])
-    if not names:
-        why = "no exercise of any problem set was found in this notebook"
-        return [Row(s.student, s.name, "", "NEEDS_HUMAN", why)]
-    flags = ("several problem sets in one notebook",) if len(names) > 1 else ()
-    rows = []
-    for book, key in books:
-        if book.name in names:
-            done = tuple(_grade_exercise(e, cells, book, key, core, seed) for e in book.exercises.values())
-            rows.append(Row(s.student, s.name, book.name, exercises=done, flags=flags))
-    return rows
-
-
-def flag_duplicates(rows: Sequence[Row]) -> list[Row]:
-    """The same rows; where a student has several for one set, each says so."""
-    same: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for row in rows:
-        same[row.student, row.set].append(row.submission)
-
-    def flagged(row: Row) -> Row:
-        others = [name for name in same[row.student, row.set] if name != row.submission]
-        flag = f"also handed in: {', '.join(others)}"
-        return replace(row, flags=(*row.flags, flag)) if row.set and others else row
-
-    return [flagged(row) for row in rows]
-
-
-def questions(exercise: Exercise, hidden: Any, seed: int) -> Iterator[Any]:
-    """The cases of an exercise, hidden ones last; the same for every student of a run."""
-    rng = np.random.default_rng([seed, *exercise.id.encode()])
-    return chain(exercise.cases(rng), hidden(rng) if hidden else ())
+    def grade(self, submissions: Sequence[Submission]) -> Iterator[tuple[Submission, list[Row]]]:
+        """Yields each submission with its rows, as they come; every submission comes, and with at least one row."""
+        for i, rows in self.work_off([("grade", s) for s in submissions]):
+            s = submissions[i]
+            lost = isinstance(rows, Lost)
+            yield s, [Row(s.student, s.name, "", "GRADER_ERROR", rows.why)] if lost else rows
 
 
 @contextmanager
-def sandbox(hide: tuple[str, ...] = ()) -> Iterator[Core]:
-    """The core that runs each answer in a sandboxed process of its own. hide: folders that no answer may see."""
-    with Zygote(hide=hide) as zygote:
-        yield _Sandbox(zygote)
+def sandbox(plan: Plan) -> Iterator[_Core]:
+    """The core that runs each answer in an isolated process of its own.
 
-
-@dataclass(frozen=True)
-class _Sandbox:
-    zygote: Any
-
-    def grade(self, exercise: Exercise, answer: Answer, cases: Any, seed: int) -> Any:
-        return grade_one(
-            exercise,
-            answer.source,
-            cases,
-            setup=answer.setup,
-            name=answer.name,
-            zygote=self.zygote,
-            seed=seed,
-        )
-
-    def selftest(self, key: Path, name: str) -> list[str]:
-        return selftest(key, [name], self.zygote)
+    Raises GraderFailure where nothing hides the machine's files from answers, unless the plan trusts them.
+    """
+    with Zygote(plan.limits, plan.hide) as zygote:
+        if not (zygote.isolation.hides_files or plan.trust):
+            raise GraderFailure(
+                "this machine can hide no files from answers, which could read the key and everybody's work; "
+                "grade on Linux, or give --trust if you trust everybody who handed in"
+            )
+        yield _Core(zygote)
 
 
 @contextmanager
-def _grader(plan: Plan) -> Iterator[Callable[[Any], Any]]:
-    books = [released(name, plan.notebooks) for name in plan.sets]
-    keys: list[Key] = []  # read after the core has started, which must never have held them
-    with plan.core(plan.hide) as core:
+def _grader(plan: Plan) -> Iterator[Callable[[tuple[str, Any]], Any]]:
+    """What a process of the pool opens: what answers its tasks, ``("selftest", set)`` and ``("grade", submission)``."""
+    books = [Released.load(name, plan.notebooks) for name in plan.sets]
+    # Keys are read after the core has started, which must never have held them.
+    key_of = cache(partial(Key.load, plan.key))
+    with plan.core(plan) as core:
 
         def answer(task: tuple[str, Any]) -> Any:
             kind, content = task
             if kind == "selftest":
                 return core.selftest(plan.key, content)
-            if not keys:
-                keys.extend(Key.load(plan.key, name) for name in plan.sets)
-            return grade_one_submission(content, list(zip(books, keys, strict=True)), core, plan.seed)
+            return _grade_submission(content, books, key_of, core, plan)
 
         yield answer
 
 
-def _sets_in(s: Submission, books: Sequence[Released]) -> list[str]:
+def _grade_submission(
+    s: Submission, books: Sequence[Released], key_of: Callable[[str], Key], core: _Core, plan: Plan
+) -> list[Row]:
+    """The rows of one submission, one for each problem set in it that is asked for, or one that says why there is none."""
+    until = time.monotonic() + plan.submission_s
+    row = partial(Row, s.student, s.name)
     try:
-        return [] if s.problem else sets_of(read_cells(s.path), books)
-    except Unreadable:
-        return []
+        if s.problem:
+            raise Unreadable(s.problem)
+        cells = read_cells(s.path)
+    except Unreadable as error:
+        return [row("", "UNREADABLE", str(error))]
+    names = sets_of(cells, books)
+    if not names:
+        if lab := lab_of(cells, plan.notebooks.resolve().parent):
+            return [row("", "LEFT_OUT", f"this is the lab {lab}, not a problem set")]
+        return [row("", "NEEDS_HUMAN", "no exercise of any problem set was found in this notebook")]
+    wanted = [name for name in names if name in (plan.asked or names)]
+    if not wanted:
+        return [row("", "LEFT_OUT", f"problem set {' and '.join(names)} was not asked for")]
+    flags = ("several problem sets in one notebook",) if len(wanted) > 1 else ()
+    rows = []
+    for book in (b for b in books if b.name in wanted):
+        ask = partial(_grade_exercise, cells=cells, book=book, key=key_of(book.name), core=core, until=until)
+        done = tuple(ask(e, seed=plan.seed) for e in book.exercises.values())
+        rows.append(row(book.name, exercises=done, flags=flags))
+    return rows
+
+
+def flag_all(rows: Sequence[Row]) -> list[Row]:
+    """The same rows; where a person should have a look, each says at what. No points are taken for it.
+
+    That is where a student has several files for one set, and where an answer was up to something.
+    """
+    same: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in rows:
+        same[row.student, row.set].append(row.submission)
+    out = []
+    for row in rows:
+        others = [name for name in same[row.student, row.set] if name != row.submission]
+        flags = [f"also handed in: {', '.join(others)}"] if row.set and others else []
+        for status, words, said in (
+            ("", "is what you are asked to write", "called what was to be written in"),
+            ("KILLED", "", "ended by force in"),
+            ("", NO_ANSWER, "sent the grader no answer but something else in"),
+        ):
+            ids = [e.id for e in row.exercises if words in e.message and status in ("", e.status)]
+            flags += [f"{said} {', '.join(ids)}"] if ids else []
+        out.append(row.flagged(*flags))
+    return out
 
 
 def _grade_exercise(
-    e: Exercise, cells: Sequence[Cell], book: Released, key: Key, core: Core, seed: int
-) -> Graded:
-    answer = find_answer(cells, e.id, book)
-    row = partial(Graded, e.id, e.title, answer=answer.source)
+    e: Exercise, seed: int, cells: Sequence[Cell], book: Released, key: Key, core: _Core, until: float
+) -> Outcome:
+    answer = book.answer(cells, e.id)
+    made = partial(Outcome, e.id, e.title, points=0, of=e.points, answer=answer.source)
     if answer.blank:
-        return row("NO_RESULT", 0, e.points, "not answered: the cell is as it was handed out")
+        return made("NO_RESULT", message="not answered: the cell is as it was handed out")
     if e.rubric:
-        told = key.look_for.get(e.id, [""] * len(e.rubric))
-        rubric = [
-            f"{points} for: {what}. {look}" for (what, points), look in zip(e.rubric, told, strict=True)
-        ]
-        return row("NEEDS_HUMAN", 0, e.points, answer.note, "\n".join(rubric))
+        told = zip(e.rubric, key.look_for.get(e.id, [""] * len(e.rubric)), strict=True)
+        rubric = "\n".join(f"{points} for: {what}. {look}" for (what, points), look in told)
+        return made("NEEDS_HUMAN", message=answer.note, log=rubric)
     if answer.note:
-        return row("NEEDS_HUMAN", 0, e.points, answer.note)
-    try:
-        got = core.grade(e, answer, questions(e, key.hidden.get(e.id), seed), seed)
+        return made("NEEDS_HUMAN", message=answer.note)
+    if time.monotonic() > until:
+        said = "not run: the exercises before it had taken all the time that there is for a notebook"
+        return made("TIMEOUT", message=said)
+    try:  # the same questions for every student of a run
+        got = core.grade(e, answer, key.questions(e, [seed, *e.id.encode()]), seed)
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        return row("GRADER_ERROR", 0, e.points, "the grader failed here; this is not your fault", why)
-    message = got.message
-    missing = re.search(r"name '(\w+)' is not defined", message) if got.status == "ERROR" else None
-    if missing and (number := where_defined(cells, missing[1])):
-        message += (
-            f"\n{missing[1]} is defined in cell {number}, outside the answer: move it into the marked cell"
-        )
-    return row(
-        got.status, got.points, e.points, message, got.log, seconds=got.seconds, isolation=got.isolation
-    )
+        said = "the grader failed here; this is not your fault"
+        return made("GRADER_ERROR", message=said, log=described(error))
+    return replace(got, answer=answer.source)

@@ -12,21 +12,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from labkit.grade.batch import Graded, Row
+from labkit.grade.outcome import STATUSES, Outcome, Row
 from labkit.grade.store import write_whole
-
-MEANING = {
-    "PASS": "right",
-    "WRONG": "not right yet",
-    "ERROR": "your code raised an error",
-    "TIMEOUT": "your code took too long",
-    "NO_RESULT": "nothing came back",
-    "KILLED": "your code was stopped: it used too much of something",
-    "UNREADABLE": "the file could not be read as a notebook",
-    "NEEDS_HUMAN": "a person will look at this",
-    "GRADER_ERROR": "the grader failed; this is not your fault",
-}
-_SIGN = {"PASS": "✓", "NO_RESULT": "○", "NEEDS_HUMAN": "…", "GRADER_ERROR": "…"}
 
 _STYLE = """\
 :root { color-scheme: light dark; --ink: #1b1b1b; --paper: #ffffff; --soft: #595959; --line: #c9c9c9; --right: #0b6e4f;
@@ -49,18 +36,16 @@ def write_pages(rows: Sequence[Row], folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     students: dict[str, list[Row]] = {}
     for row in rows:
-        students.setdefault(row.student, []).append(row)
+        if row.status != "LEFT_OUT":
+            students.setdefault(row.student, []).append(row)
     paths: dict[str, Path] = {}
-    taken: set[str] = set()
     for student, theirs in students.items():
-        name = _file_name(student, taken)
-        taken.add(name.casefold())
-        paths[student] = folder / name
-        write_whole(paths[student], page(student, theirs))
+        paths[student] = folder / _file_name(student, {p.name.casefold() for p in paths.values()})
+        write_whole(paths[student], _page(student, theirs))
     return paths
 
 
-def page(student: str, rows: Sequence[Row]) -> str:
+def _page(student: str, rows: Sequence[Row]) -> str:
     """The page of one student, HTML."""
     body = "\n".join(_row(r) for r in rows)
     return f"""\
@@ -89,39 +74,34 @@ def _row(row: Row) -> str:
     flags = "".join(f"<p class='soft'>Note: {escape(f)}.</p>" for f in row.flags)
     head = f"<h2>{escape(what)}</h2>\n<p class='soft'>File: {escape(row.submission)}</p>{flags}"
     if not row.exercises:
-        return f"{head}\n<p><strong>{escape(MEANING[row.status])}</strong>: {escape(row.message)}</p>"
-    waiting = sum(e.of for e in row.exercises if e.status in ("NEEDS_HUMAN", "GRADER_ERROR"))
+        return f"{head}\n<p><strong>{escape(STATUSES[row.status][2])}</strong>: {escape(row.message)}</p>"
+    waiting = sum(e.of for e in row.exercises if e.open)
     more = f", and {waiting} more are still open" if waiting else ""
     total = f"<p><strong>{row.points:g} of {row.of} points</strong>{more}.</p>"
     return "\n".join([head, total, *(_exercise(e, row.set) for e in row.exercises)])
 
 
-def _exercise(e: Graded, name: str) -> str:
-    right = e.status == "PASS"
-    open_ = e.status in ("NEEDS_HUMAN", "GRADER_ERROR")
-    points = f"{e.of} points open" if open_ else f"{e.points:g} of {e.of} points"
+def _exercise(e: Outcome, name: str) -> str:
+    right = e.status == "PASS" or (e.status == "MARKED" and e.points == e.of)
+    points = f"{e.of} points open" if e.open else f"{e.points:g} of {e.of} points"
     message = f"\n<pre>{escape(e.message)}</pre>" if e.message else ""
-    look = "" if right or open_ else f"\n<p class='soft'>{escape(_look(e, name))}</p>"
+    where, look = f"exercise {e.id.rpartition('-')[2]} of problem set {name}", ""
+    if e.status == "NO_RESULT":
+        look = f"Where to begin: {where} has hints that unfold, and lab {name} has the idea."
+    elif not (right or e.open or e.status == "MARKED"):
+        look = f"Where to look: run the check under {where} again, and unfold its hints; the idea is in lab {name}."
+    look = look and f"\n<p class='soft'>{escape(look)}</p>"
+    _, sign, meaning = STATUSES[e.status]
     return (
         f"<section class='exercise{' right' if right else ''}'>\n"
         f"<h3>{escape(e.id)} {escape(e.title)}</h3>\n"
-        f"<p>{_SIGN.get(e.status, '✗')} {escape(MEANING[e.status])}, {points} <span class='soft'>({e.status})</span></p>"
+        f"<p>{sign} {escape(meaning)}, {points} <span class='soft'>({e.status})</span></p>"
         f"{message}{look}\n</section>"
     )
 
 
-def _look(e: Graded, name: str) -> str:
-    number = e.id.rsplit("-", 1)[-1]
-    where = f"exercise {number} of problem set {name}"
-    if e.status == "NO_RESULT":
-        return f"Where to begin: {where} has hints that unfold, and lab {name} has the idea."
-    return (
-        f"Where to look: run the check under {where} again, and unfold its hints; the idea is in lab {name}."
-    )
-
-
 def _file_name(student: str, taken: set[str]) -> str:
-    plain = re.sub(r"[^\w.-]+", "_", student)[:80].strip("._") or "student"
+    plain = re.sub(r"[^\w.-]+", "_", student).encode()[:80].decode(errors="ignore").strip("._") or "student"
     if plain == student and f"{plain}.html".casefold() not in taken:
         return f"{plain}.html"
     return f"{plain}-{hashlib.sha256(student.encode()).hexdigest()[:8]}.html"

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from labkit.comm import LaunchError, Mismatch, launch
+from labkit.comm.errors import described, text_of
 from labkit.comm.simulated import Simulated
-from labkit.grade import wire
-from labkit.grade.asking import CHANGED, KILLED, NO_RESULT, PASS, WRONG, Ended, Finding, Raised, examine
-from labkit.grade.child import NO_ANSWER, Child
-from labkit.grade.exercise import Case, Exercise, Wrong
-from labkit.grade.outcome import STATUSES, Outcome
-from labkit.grade.router import Router
-from labkit.grade.zygote import START_S, GraderFailure, Zygote
+from labkit.exercises import wire
+from labkit.exercises.asking import (
+    CHANGED,
+    KILLED,
+    NO_ANSWER,
+    NO_RESULT,
+    PASS,
+    TOO_LARGE,
+    Ended,
+    GraderFailure,
+    Raised,
+    examine,
+)
+from labkit.exercises.exercise import Case, Exercise, Wrong
+from labkit.grade.outcome import Outcome
+from labkit.grade.remote import Router
+from labkit.grade.zygote import START_S, Child, Zygote
 
-__all__ = ["STATUSES", "Outcome", "grade_one"]
-
-MOST_SOURCE = 1_000_000  # characters
+_MOST_SOURCE = 1_000_000  # characters
+_Serve = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def grade_one(
@@ -29,55 +39,50 @@ def grade_one(
     cases: Iterable[Case] | None = None,
     *,
     setup: str = "",
+    helpers: str = "",
     name: str | None = None,
     zygote: Zygote,
     seed: int = 0,
 ) -> Outcome:
     """Grade one answer.
 
-    source: the cells that make it, as text; setup: what the released notebook imports before. name: what the function or
-        the variable is called there; None: ``exercise.function``.
+    source: the cells that make it, as text; setup: what the released notebook imports before; helpers: what it uses from
+        other cells. name: what the function or the variable is called there; None: ``exercise.function``.
     cases: the questions; None: those that ``seed`` draws.
-    Returns an ``Outcome`` whatever the answer does. Raises ValueError for a call that makes no sense, GraderFailure where
-    no process can be had for it.
+    Returns an ``Outcome`` whatever the answer does. Raises ValueError for a name that is none, GraderFailure where no
+    process can be had for it.
     """
     name = exercise.function if name is None else name
-    if not isinstance(name, str) or not name.isidentifier():
+    if not name.isidentifier():
         raise ValueError(f"name must be what the answer is called in its cell, got {name!r}")
-    for what, text in (("source", source), ("setup", setup)):
-        if not isinstance(text, str):
-            raise ValueError(f"{what} must be text, got {type(text).__name__}")
     if cases is None:
         cases = exercise.cases(np.random.default_rng(seed))
     started = time.monotonic()
-    if len(source) > MOST_SOURCE:
-        found, printed = Finding(WRONG, f"the cell is longer than {MOST_SOURCE:,} characters"), ""
-    else:
-        sitting = _Sitting(exercise, source, setup, name, zygote)
-        try:
-            found = examine(cases, sitting.ask)
-            printed = sitting.printed()
-        finally:
-            sitting.end()
-    if found.status == NO_RESULT and not found.message:
-        found = Finding(NO_RESULT, sitting.blank(), found.case)
+    order = {"op": "load", "setup": setup, "helpers": helpers, "source": source, "name": name,
+             "withheld": list(exercise.withheld)}  # fmt: skip
+    session = _Session(exercise, order, name, zygote)
+    try:
+        found = examine(cases, session.ask)
+        printed = session.printed()
+    finally:
+        session.end()
+    message = session.blank() if found.status == NO_RESULT and not found.message else found.message
     points = exercise.points * (found.status == PASS)
     log = [f"seed {seed}", found.case, found.trace]
     if printed.strip():
         log.append(f"It printed:\n{_clip(printed, 2000)}")
     return Outcome(
-        exercise.id, exercise.title, found.status, points, exercise.points, _clip(found.message, 2000),
-        _clip("\n".join(part for part in log if part), 8000), time.monotonic() - started, zygote.isolation, seed,
+        exercise.id, exercise.title, found.status, points, exercise.points, _clip(message, 2000),
+        _clip("\n".join(part for part in log if part), 8000), seconds=time.monotonic() - started,
+        isolation=zygote.isolation.words(),
     )  # fmt: skip
 
 
-class _Sitting:
-    """One answer at its desk: its processes, one per rank at most, and the clock."""
+class _Session:
+    """One answer: its processes, one per rank at most, and the clock."""
 
-    def __init__(self, exercise: Exercise, source: str, setup: str, name: str, zygote: Zygote) -> None:
-        self.exercise, self.name, self.zygote = exercise, name, zygote
-        self.order = {"op": "load", "setup": setup, "source": source, "name": name,
-                      "withheld": list(exercise.withheld)}  # fmt: skip
+    def __init__(self, exercise: Exercise, order: dict[str, Any], name: str, zygote: Zygote) -> None:
+        self.exercise, self.order, self.name, self.zygote = exercise, order, name, zygote
         self.until = time.monotonic() + zygote.limits.exercise_s
         self.children: list[Child] = []
         self.stub, self.notes = False, list[str]()
@@ -85,31 +90,24 @@ class _Sitting:
     def ask(self, case: Case) -> Any:
         """The answer to one question, or an exception that ``examine`` knows how to word. Raises GraderFailure."""
         try:
-            return self._ask(case)
+            if self._loaded(max(case.K, 1)):
+                return None
+            if not self.exercise.function:
+                return self._put(0, {"op": "value", "args": ()}, _no_questions, self._deadline())
+            return self._launch(case) if case.K else self._call(case)
         except Exception as error:
             root = error.__cause__ or error
             if isinstance(root, (Wrong, Ended, Raised, NotImplementedError, LaunchError, GraderFailure)):
                 raise
-            raise GraderFailure(f"a question could not be put: {type(root).__name__}: {root}") from error
-
-    def _ask(self, case: Case) -> Any:
-        if self._seat(max(case.K, 1)):
-            return None
-        if not self.exercise.function:
-            return self._put(self.children[0], {"op": "value"}, (), _no_questions, self._deadline())
-        if case.K == 0:
-            return self._call(case)
-        return self._launch(case)
+            raise GraderFailure(f"a question could not be put: {described(root)}") from error
 
     def blank(self) -> str:
         """Why there is nothing to judge, in words for the student."""
         if self.stub:
             return "not done yet: the function is still as it was handed out"
-        return (
-            f"{self.name} has not been filled in yet"
-            if not self.exercise.function
-            else f"{self.name} returned nothing: is the return missing?"
-        )
+        if not self.exercise.function:
+            return f"{self.name} has not been filled in yet"
+        return f"{self.name} returned nothing: is the return missing?"
 
     def printed(self) -> str:
         """What all processes printed, and notes about the cell."""
@@ -132,20 +130,20 @@ class _Sitting:
     def _deadline(self) -> float:
         return min(time.monotonic() + self.zygote.limits.case_s, self.until)
 
-    def _seat(self, K: int) -> bool:
+    def _loaded(self, K: int) -> bool:
         """See to it that K processes have the answer loaded; True if it is blank."""
-        seated = len(self.children)
-        for _ in range(K - seated):
+        if len(self.order["source"]) + len(self.order["helpers"]) > _MOST_SOURCE:
+            raise _before_any_case(Wrong(f"the cell is longer than {_MOST_SOURCE:,} characters"))
+        ready = len(self.children)
+        for _ in range(K - ready):
             self.children.append(self.zygote.fork())
-        for child in self.children[seated:]:
+        for child in self.children[ready:]:
             child.hello(time.monotonic() + START_S)
             reply = child.converse(self.order, _no_questions, self._deadline())
             if reply["op"] == "absent":
                 raise Ended(NO_RESULT, f"there is no {self.name} after the cell has run")
             if reply["op"] != "loaded":
-                problem = _problem(reply)
-                problem.before_any_case = True  # type: ignore[attr-defined]
-                raise problem
+                raise _before_any_case(_problem(reply))
             self.stub = reply.get("stub") is True
             note = reply.get("log")
             if isinstance(note, str) and note and note not in self.notes:
@@ -161,17 +159,16 @@ class _Sitting:
 
         def serve(asked: dict[str, Any]) -> dict[str, Any]:
             number, args = asked.get("number"), asked.get("args")
-            if asked.get("what") != "function" or type(number) is not int or not isinstance(args, tuple):
+            if asked.get("what") != "function" or not isinstance(args, tuple):
                 raise Ended(NO_RESULT, NO_ANSWER)
-            if not 0 <= number < len(functions):
+            if type(number) is not int or not 0 <= number < len(functions):
                 raise Ended(NO_RESULT, NO_ANSWER)
             try:
                 return {"op": "value", "value": functions[number](*args)}
             except Exception as error:
-                return {"op": "refused", "type": type(error).__name__, "message": str(error)}
+                return {"op": "refused", "type": type(error).__name__, "message": text_of(error)}
 
-        order = {"op": "call", "args": case.args}
-        return self._put(self.children[0], order, case.args, serve, self._deadline(), functions)
+        return self._put(0, {"op": "call", "args": case.args}, serve, self._deadline(), functions)
 
     def _launch(self, case: Case) -> Any:
         if not (case.world == "simulated" or isinstance(case.world, Simulated)):
@@ -179,24 +176,17 @@ class _Sitting:
         until, changed = self._deadline(), list[int]()
 
         def rank(comm: Any) -> Any:
-            router = Router(comm, self.zygote.limits.answer_bytes)
-            order = {
-                "op": "rank",
-                "rank": comm.rank,
-                "K": comm.K,
-                "hosts": list(comm.hosts),
-                "args": case.args[comm.rank],
-            }
-            child = self.children[comm.rank]
+            router = Router(comm, self.zygote.limits.answer_bytes, case.clock)
+            order = {"op": "rank", "rank": comm.rank, "K": comm.K, "hosts": list(comm.hosts),
+                     "args": case.args[comm.rank]}  # fmt: skip
             try:
-                return self._put(child, order, case.args[comm.rank], router.serve, until)
-            except _Changed as error:
+                return self._put(comm.rank, order, router.serve, until)
+            except _Changed as error:  # the others may still wait for this one
                 changed.append(comm.rank)
                 return error.value
             except Ended as error:
-                raise Ended(
-                    error.status, f"rank {comm.rank}: {error}" if comm.K > 1 else str(error)
-                ) from None
+                said = f"rank {comm.rank}: {error}" if comm.K > 1 else str(error)
+                raise Ended(error.status, said) from None
             except Raised as error:
                 if isinstance(router.error, Mismatch) and type(error).__name__ == type(router.error).__name__:
                     router.error.own_lines = error.own_lines  # type: ignore[attr-defined]
@@ -210,46 +200,44 @@ class _Sitting:
 
     def _put(
         self,
-        child: Child,
+        rank: int,
         order: dict[str, Any],
-        args: tuple,
-        serve: Any,
+        serve: _Serve,
         until: float,
         functions: list[Any] | None = None,
     ) -> Any:
-        """Put one question to one process; returns its answer."""
-        reply = child.converse(order, serve, until, functions)
+        """Put one question to one process; returns its answer. Raises _Changed if its arguments came back otherwise."""
+        reply = self.children[rank].converse(order, serve, until, functions)
         if reply["op"] != "answer":
             raise _problem(reply)
-        value, after = reply.get("value"), reply.get("after")
-        if not _as_before(args, after):
-            if order["op"] == "rank":
-                raise _Changed(value)
-            raise Wrong(CHANGED)
-        return value
+        try:
+            before = wire.encode(order["args"], []) == wire.encode(reply.get("after"), [])
+        except wire.Unfit:
+            before = False
+        if not before:
+            raise _Changed(reply.get("value"))
+        return reply.get("value")
 
 
-class _Changed(Exception):
-    """A rank changed its arguments, and returned ``value``."""
+class _Changed(Wrong):
+    """An answer changed its arguments, and returned ``value``."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(CHANGED)
         self.value = value
 
 
-def _as_before(args: tuple, after: Any) -> bool:
-    """Whether the arguments came back as they went."""
-    try:
-        return wire.same(args, after)
-    except wire.Unfit:
-        return False
+def _before_any_case(problem: Exception) -> Exception:
+    """The same, said without the case that was to be put."""
+    problem.before_any_case = True  # type: ignore[attr-defined]
+    return problem
 
 
 def _problem(reply: dict[str, Any]) -> Exception:
     """The exception that a reply which is no answer stands for."""
     said = _clip(str(reply.get("message", "")), 1000)
     if reply["op"] == "unfit":
-        return Wrong(f"the answer is too large to be looked at: {said}")
+        return Wrong(f"{TOO_LARGE}: {said}")
     if reply["op"] != "raised":
         return Ended(NO_RESULT, NO_ANSWER)
     kind, name = reply.get("kind"), str(reply.get("type", ""))
@@ -262,15 +250,14 @@ def _problem(reply: dict[str, Any]) -> Exception:
     if kind == "withheld":
         return Wrong(said)
     error: Raised = type(name if name.isidentifier() else "Exception", (Raised,), {})(said)
-    error.own_lines, error.trace = (
-        _clip(str(reply.get("lines", "")), 1500),
-        _clip(str(reply.get("trace", "")), 4000),
-    )
+    error.own_lines = _clip(str(reply.get("lines", "")), 1500)
+    error.trace = _clip(str(reply.get("trace", "")), 4000)
     error.hint = _HINTS.get(str(kind), "")
     return error
 
 
 _HINTS = {
+    "unbound": "A name that a function gives a value anywhere is its own there: give it one before this line.",
     "name": "An answer runs by itself: put what it needs, imports too, into the same cell.",
     "module": "The grader does not have that package: do without it.",
     "refused": "An answer runs without a network, files of yours or processes of its own.",

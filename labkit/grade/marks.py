@@ -2,113 +2,126 @@
 
 The CSV is ``to_mark.csv`` of a report with its columns ``points`` and ``comment`` filled in; ``submission`` and ``exercise``
 say which line belongs to what. A line with empty points is left waiting. Any exercise may be given points this way, also one
-that the grader has judged: the person has the last word. A mark holds for the answer it was given to: if another file
-comes in under the same name, the new answer waits for a human again.
+that the grader has judged: the person has the last word. A file that could not be read, or in which nothing was found, gets
+points as a whole: its line has no exercise, and the person fills in the ``set``. A mark holds for the answer it was given
+to: if another file comes in under the same name, the new answer waits for a human again.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from labkit.grade.batch import Graded, Row
+from labkit.exercises.exercise import exercise_set
+from labkit.grade.outcome import Outcome, Row
 from labkit.grade.report import safe
+from labkit.grade.roster import read_csv
 from labkit.grade.store import write_whole
-
-Marks = dict[tuple[str, str], "Mark"]
 
 
 @dataclass(frozen=True)
-class Mark:
-    """points and comment that a person gave to the answer with this digest."""
+class _Mark:
+    """points and comment given to the answer with this digest. exercise: "" for a file as a whole, of ``set``."""
 
+    submission: str
+    exercise: str
     points: float
     comment: str = ""
     answer: str = ""
+    set: str = ""
 
 
-def read_marks(path: Path, rows: Sequence[Row]) -> Marks:
-    """The marks in a CSV file, by (submission, exercise). Raises ValueError, with one sentence, if one is not possible."""
+@dataclass(frozen=True)
+class Marks:
+    """The marks of a run, each for one answer."""
+
+    all: tuple[_Mark, ...] = ()
+
+    @classmethod
+    def load(cls, folder: Path) -> Marks:
+        """Those kept in a folder of results; none if there are none."""
+        path = folder / "marks.json"
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        return cls(tuple(_Mark(**m) for m in kept))
+
+    def save(self, folder: Path) -> Marks:
+        """Keep these in a folder of results, beside those of other answers; returns all that are there."""
+        kept = {(m.submission, m.exercise): m for m in (*Marks.load(folder).all, *self.all)}
+        write_whole(folder / "marks.json", json.dumps([asdict(m) for m in kept.values()], indent=1))
+        return Marks(tuple(kept.values()))
+
+    def into(self, rows: Iterable[Row]) -> list[Row]:
+        """The same rows, with the points that a person gave."""
+        by = {(m.submission, m.exercise, m.answer): m for m in self.all}
+
+        def marked(row: Row, e: Outcome) -> Outcome:
+            mark = by.get((row.submission, e.id, _digest(e.answer)))
+            return replace(e, status="MARKED", points=mark.points, message=mark.comment) if mark else e
+
+        def whole(row: Row) -> Row:
+            mark = by.get((row.submission, "", _digest(row.message))) if row.status else None
+            if mark is None:
+                return replace(row, exercises=tuple(marked(row, e) for e in row.exercises))
+            of = _of_set(mark.set, row.submission)
+            given = Outcome("", "the file as a whole", "MARKED", mark.points, of, mark.comment)
+            return replace(row, set=mark.set, status="", message="", exercises=(given,))
+
+        return [whole(r) for r in rows]
+
+    @classmethod
+    def read(cls, path: Path, rows: Sequence[Row]) -> Marks:
+        """The marks in a CSV file. Raises ValueError, with one sentence, if one is not possible."""
+        columns, lines = read_csv("marks", path)
+        needed = {"submission", "exercise", "points"}
+        if not lines or not needed <= set(columns):
+            names = ", ".join(sorted(needed))
+            raise ValueError(f"marks must have the columns {names}, as to_mark.csv has: {str(path)!r}")
+        known = {(safe(r.submission), e.id): (r.submission, e) for r in rows for e in r.exercises}
+        whole = {safe(r.submission): r for r in rows if r.status}
+        marks = []
+        for number, line in enumerate(lines, 2):
+            given, id = line["points"].strip(), line["exercise"].strip().removeprefix("exercise ")
+            if not given:
+                continue
+            entry, comment = f"entry {number} of {path.name}", line.get("comment", "")
+            file = safe(line["submission"].removeprefix("'"))
+            if not id and file in whole:
+                row, name = whole[file], line.get("set", "").strip().removeprefix("set ")
+                points = _points(given, "the file as a whole", _of_set(name, entry), entry)
+                marks.append(_Mark(row.submission, "", points, comment, _digest(row.message), name))
+            elif (file, id) in known:
+                submission, e = known[file, id]
+                points = _points(given, id, e.of, entry)
+                marks.append(_Mark(submission, id, points, comment, _digest(e.answer)))
+            else:
+                raise ValueError(f"{entry}: there is no exercise {id!r} of submission {file!r}")
+        return cls(tuple(marks))
+
+
+def _of_set(name: str, where: str) -> int:
+    """The points of a whole set."""
+    if not name:
+        needs = "a file marked as a whole needs its problem set, as 10.3, in a column 'set'"
+        raise ValueError(f"{where}: {needs}")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        head = text.partition("\n")[0]
-        comma = (
-            ";" if ";" in head and "," not in head else ","
-        )  # as spreadsheets write it where 1,5 is a number
-        lines = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=comma))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"marks must be a CSV file in UTF-8, but {str(path)!r} is not: {error}") from None
-    needed = {"submission", "exercise", "points"}
-    if not lines or not needed <= set(lines[0]):
-        raise ValueError(
-            f"marks must have the columns {', '.join(sorted(needed))}, as to_mark.csv has: {str(path)!r}"
-        )
-    known = {(safe(r.submission), e.id): (r.submission, e) for r in rows for e in r.exercises}
-    marks: Marks = {}
-    for number, line in enumerate(lines, 2):
-        given = (line["points"] or "").strip()
-        if not given:
-            continue
-        where = safe((line["submission"] or "").removeprefix("'")), (line["exercise"] or "").strip()
-        if where not in known:
-            raise ValueError(
-                f"entry {number} of {path.name}: there is no exercise {where[1]!r} of submission {where[0]!r}"
-            )
-        submission, e = known[where]
-        marks[submission, e.id] = Mark(
-            _points(given, e, f"entry {number} of {path.name}"), line.get("comment") or "", _digest(e)
-        )
-    return marks
+        return sum(e.points for e in exercise_set(name).values())
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
-def _points(given: str, e: Graded, where: str) -> float:
+def _points(given: str, what: str, of: int, where: str) -> float:
     try:
         points = float(given.replace(",", "."))
     except ValueError:
         points = math.nan
-    if not 0 <= points <= e.of:
-        raise ValueError(f"{where}: points of {e.id} must be a number from 0 to {e.of}, not {given!r}")
+    if not 0 <= points <= of:
+        raise ValueError(f"{where}: points of {what} must be a number from 0 to {of}, not {given!r}")
     return points
 
 
-def load_marks(folder: Path) -> Marks:
-    """The marks kept in a folder of results; none if there are none."""
-    try:
-        stored = json.loads((folder / "marks.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    return {(m["submission"], m["exercise"]): Mark(m["points"], m["comment"], m["answer"]) for m in stored}
-
-
-def save_marks(marks: Mapping[tuple[str, str], Mark], folder: Path) -> None:
-    """Keep the marks in a folder of results."""
-    stored = [
-        {"submission": s, "exercise": id, "points": m.points, "comment": m.comment, "answer": m.answer}
-        for (s, id), m in marks.items()
-    ]
-    write_whole(folder / "marks.json", json.dumps(stored, indent=1))
-
-
-def with_marks(rows: Sequence[Row], marks: Mapping[tuple[str, str], Mark]) -> list[Row]:
-    """The same rows, with the points that a person gave. Full points are PASS, fewer WRONG."""
-
-    def marked(row: Row, e: Graded) -> Graded:
-        mark = marks.get((row.submission, e.id))
-        if mark is None or mark.answer != _digest(e):
-            return e
-        message = "\n".join(["marked by a person", *([mark.comment] if mark.comment else [])])
-        return replace(
-            e, status="PASS" if mark.points == e.of else "WRONG", points=mark.points, message=message
-        )
-
-    return [replace(r, exercises=tuple(marked(r, e) for e in r.exercises)) for r in rows]
-
-
-def _digest(e: Graded) -> str:
-    return hashlib.sha256(e.answer.encode()).hexdigest()[:16]
+def _digest(answer: str) -> str:
+    return hashlib.sha256(answer.encode()).hexdigest()[:16]

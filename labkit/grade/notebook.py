@@ -32,12 +32,12 @@ class Cell:
     number: int = 0
 
 
-def read_cells(path: Path | str, most: int = MAX_BYTES) -> list[Cell]:
+def read_cells(path: Path | str) -> list[Cell]:
     """The cells of the notebook at ``path``, in order. Raises Unreadable, and nothing else."""
-    return parse_cells(_content(Path(path), most))
+    return _parse_cells(content(path))
 
 
-def parse_cells(data: bytes) -> list[Cell]:
+def _parse_cells(data: bytes) -> list[Cell]:
     """The cells of a notebook's bytes. Raises Unreadable, and nothing else."""
     try:
         nb = json.loads(data.decode("utf-8-sig"))
@@ -67,7 +67,8 @@ def parse_cells(data: bytes) -> list[Cell]:
     return cells
 
 
-def _content(path: Path, most: int) -> bytes:
+def content(path: Path | str) -> bytes:
+    """What is in a file that somebody handed in. Raises Unreadable, and nothing else."""
     try:
         # Non-blocking, so that a named pipe does not wait for a writer; and no link is followed.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -79,11 +80,11 @@ def _content(path: Path, most: int) -> bytes:
             raise Unreadable("this is a folder, not a notebook")
         if not stat.S_ISREG(status.st_mode):
             raise Unreadable("this is not an ordinary file")
-        if status.st_size > most:
-            size = f"{status.st_size / 1e6:.0f} MB, more than {most / 1e6:.0f} MB"
+        if status.st_size > MAX_BYTES:
+            size = f"{status.st_size / 1e6:.0f} MB, more than {MAX_BYTES / 1e6:.0f} MB"
             raise Unreadable(f"the file has {size}: clear its outputs and hand it in again")
         with os.fdopen(fd, "rb", closefd=False) as file:
-            data = file.read(most + 1)
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise Unreadable(f"the file cannot be read: {error.strerror}") from None
     finally:

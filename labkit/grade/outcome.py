@@ -1,46 +1,88 @@
-"""What became of one answer: the record that the grader's batch, reports and grade books are made of."""
+"""What became of answers: the one record that is stored, moderated and reported, for each exercise and each submission."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from labkit.grade.asking import ERROR, KILLED, NO_RESULT, PASS, TIMEOUT, WRONG
-from labkit.grade.exercise import Exercise
+from labkit import checks
 
-STATUSES = (PASS, WRONG, ERROR, TIMEOUT, NO_RESULT, KILLED, "UNREADABLE", "NEEDS_HUMAN", "GRADER_ERROR")
+#: Every status: its sign in the table, its sign on a feedback page, and what it means, in words for the student.
+STATUSES = {
+    "PASS": ("", "✓", "right"),
+    "WRONG": ("x", "✗", "not right yet"),
+    "ERROR": ("E", "✗", "your code raised an error"),
+    "TIMEOUT": ("T", "✗", "your code took too long"),
+    "NO_RESULT": ("-", "○", "nothing came back"),
+    "KILLED": ("K", "✗", "your code was stopped: it used too much of something"),
+    "MARKED": ("", "✎", "marked by a person"),
+    "UNREADABLE": ("U", "✗", "the file could not be read as a notebook"),
+    "NEEDS_HUMAN": ("?", "…", "a person will look at this"),
+    "LEFT_OUT": ("o", "✗", "not graded: nobody asked for this"),
+    "GRADER_ERROR": ("!", "…", "the grader failed; this is not your fault"),
+}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one answer.
+    """One exercise of one submission.
 
-    status: one of ``STATUSES``. points out of ``of``. message: for the student; log: for the instructor. seconds: of the
-    wall clock. isolation: which walls stood, in words. seed: what the questions were drawn from.
+    status: one of ``STATUSES``. points out of ``of``. message: for the student; log: for the instructor, and where a person
+    is to judge, what to look for. answer: what was taken from the notebook. seconds: of the wall clock. isolation: what was
+    on, in words.
     """
 
     id: str
     title: str
     status: str
-    points: int
+    points: float
     of: int
     message: str = ""
     log: str = ""
+    answer: str = ""
     seconds: float = 0.0
     isolation: str = ""
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.status not in STATUSES:
-            raise ValueError(f"status must be one of {', '.join(STATUSES)}, got {self.status!r}")
+        checks.one_of("status", self.status, STATUSES)
 
-    @classmethod
-    def of_exercise(
-        cls, exercise: Exercise, status: str, message: str = "", log: str = "", points: int = 0, seed: int = 0
-    ) -> Outcome:
-        """An outcome of this exercise that needed no process."""
-        return cls(exercise.id, exercise.title, status, points, exercise.points, message, log, seed=seed)
+    @property
+    def open(self) -> bool:
+        """Whether the points are still open: a person is awaited, or the grader failed."""
+        return self.status in ("NEEDS_HUMAN", "GRADER_ERROR")
 
-    def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        return asdict(self)
+
+@dataclass(frozen=True)
+class Row:
+    """One submission and one problem set. set: "" where it could not be told; then ``status`` says why there is nothing."""
+
+    student: str
+    submission: str
+    set: str = ""
+    status: str = ""
+    message: str = ""
+    exercises: tuple[Outcome, ...] = ()
+    flags: tuple[str, ...] = ()
+
+    @property
+    def points(self) -> float:
+        """Points reached so far; what waits for a human counts nothing yet."""
+        return sum(e.points for e in self.exercises)
+
+    @property
+    def of(self) -> int:
+        """Points there are."""
+        return sum(e.of for e in self.exercises)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a human has to look at this."""
+        return "NEEDS_HUMAN" in (self.status, *(e.status for e in self.exercises))
+
+    @property
+    def failed(self) -> bool:
+        """Whether the grader itself failed here."""
+        return "GRADER_ERROR" in (self.status, *(e.status for e in self.exercises))
+
+    def flagged(self, *flags: str) -> Row:
+        """The same with these flags more."""
+        return replace(self, flags=(*self.flags, *flags))

@@ -14,6 +14,8 @@ import platform
 import struct
 import sys
 
+from labkit.grade.landlock import libc
+
 _ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 # Numbers by name: (x86_64, aarch64); None where the machine has no such call.
 _DENIED: dict[str, tuple[int | None, int | None]] = {
@@ -65,10 +67,9 @@ def restrict() -> None:
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
-    libc = ctypes.CDLL(None, use_errno=True)
     prog = Program(len(program) // 8, ctypes.addressof(buffer))
-    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(prog), 0, 0):  # NO_NEW_PRIVS, SECCOMP
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    libc("prctl", 38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    libc("prctl", 22, 2, ctypes.byref(prog), 0, 0)  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
 
 
 def _program(machine: int, pid: int) -> list[bytes]:
@@ -86,10 +87,8 @@ def _program(machine: int, pid: int) -> list[bytes]:
     for numbers in _DENIED.values():
         if numbers[machine] is not None:
             out += [op(equal, numbers[machine] or 0, 0, 1), op(give, _EPERM)]
-    out += [
-        op(equal, _CLONE3[machine], 0, 1),
-        op(give, _ENOSYS),
-    ]  # its flags can't be seen; libc falls back to clone
+    # the flags of clone3 can't be seen; libc falls back to clone
+    out += [op(equal, _CLONE3[machine], 0, 1), op(give, _ENOSYS)]
     out += [op(equal, _CLONE[machine], 0, 4), op(load, argument), op(bits, _CLONE_THREAD, 1), op(give, _EPERM),
             op(give, _ALLOW)]  # fmt: skip
     for numbers in _SIGNALS.values():

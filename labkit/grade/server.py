@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -23,29 +24,21 @@ from typing import Any, NoReturn
 from labkit.comm.netns import die_with_parent
 from labkit.grade import landlock, seccomp
 from labkit.grade.answering import Line, live
-from labkit.grade.sandbox import (
-    Limits,
-    Walls,
-    adopt_orphans,
-    enter_world,
-    go_first_when_memory_is_short,
-    lock_in,
-    own_folder,
-    visible,
-)
+from labkit.grade.isolation import Isolation, Limits, enter_world, lock_in, own_folder
 
+# What answers import, if it is there: each would pay for the import otherwise.
 _MET = (
-    "numpy", "numpy.linalg", "numpy.random", "labkit.comm", "labkit.comm.simulated", "labkit.collectives", "labkit.cost",
-    "labkit.grade.check", "labkit.learn", "labkit.timing", "labkit.compress",
+    "numpy", "numpy.linalg", "numpy.random", "labkit.comm", "labkit.comm.simulated", "labkit.collectives",
+    "labkit.exercises.check", "labkit.learn", "labkit.timing", "labkit.compress", "scipy.stats",
 )  # fmt: skip
+_SUBREAPER = 36
 LOOK_S = 0.1  # between two looks at what answers have written to the machine's own disk
-_NOT_FOR_ANSWERS = ("labkit.grade.sets", "labkit.grade.selftest", "labkit.grade.batch")
+_NOT_FOR_ANSWERS = ("labkit.exercises.sets", "labkit.grade.key", "labkit.grade.batch")
 
 
-def main(spec: dict[str, Any]) -> NoReturn:
-    """The server's life. spec: ``control`` (a descriptor), ``preload``, ``root``, ``show``, ``hide`` and ``walls``."""
+def main(control: socket.socket, spec: dict[str, Any]) -> NoReturn:
+    """The server's life. control: the line to the grader. spec: ``preload``, ``root``, ``show``, ``hide``, ``isolation``."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=spec["control"])
     for name in (*_MET, *spec["preload"]):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -53,10 +46,11 @@ def main(spec: dict[str, Any]) -> NoReturn:
         sys.modules[name] = None  # type: ignore[assignment]
     sys.dont_write_bytecode = True
     memory = _address_space()
-    go_first_when_memory_is_short()
-    show = visible(spec["show"], spec["hide"])
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
+        f.write("900")  # where memory is short, these go first, and not the grader
+    show = landlock.visible(spec["show"], spec["hide"])
     world = files = False
-    if "namespaces" in spec["walls"]:
+    if "namespaces" in spec["isolation"]:
         world, files = enter_world(spec["root"], spec["show"], spec["hide"])
     if world:
         inner = os.fork()
@@ -64,17 +58,20 @@ def main(spec: dict[str, Any]) -> NoReturn:
             control.close()
             os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]) & 0xFF)
         die_with_parent()
-    walls = Walls(
+    isolation = Isolation(
         world,
         files,
-        "landlock" in spec["walls"] and not files and landlock.version() > 0,
-        "seccomp" in spec["walls"] and seccomp.available() and _filter_works(),
+        "landlock" in spec["isolation"] and not files and landlock.version() > 0,
+        "seccomp" in spec["isolation"] and seccomp.available() and _filter_works(),
     )
-    adopt_orphans()
+    if sys.platform.startswith(
+        "linux"
+    ):  # whose parent ends becomes this one's child, so that nobody can hide
+        landlock.libc("prctl", _SUBREAPER, 1, 0, 0, 0)
     gc.collect()
     gc.freeze()  # what is there now is shared with the children for good
-    _say(control, {"walls": vars(walls)})
-    _Server(control, walls, memory, show).serve()
+    _say(control, {"isolation": vars(isolation)})
+    _Server(control, isolation, memory, show).serve()
     os._exit(0)
 
 
@@ -82,9 +79,9 @@ class _Server:
     """memory: the address space of this process, in bytes; 0 where it isn't known. show: what answers may read and list."""
 
     def __init__(
-        self, control: socket.socket, walls: Walls, memory: int, show: tuple[list[str], list[str]]
+        self, control: socket.socket, isolation: Isolation, memory: int, show: tuple[list[str], list[str]]
     ) -> None:
-        self.control, self.walls, self.memory, self.show = control, walls, memory, show
+        self.control, self.isolation, self.memory, self.show = control, isolation, memory, show
         self.codes: dict[int, int | None] = {}  # how each child ended; None: it has not
         self.folders: dict[str, int] = {}  # on the machine's own disk, and whose they are
         self.most = 0  # bytes in each
@@ -117,7 +114,8 @@ class _Server:
 
     def _fork(self, fds: list[int], limits: Limits) -> dict[str, Any]:
         line, output = fds
-        folder = own_folder(self.show[0]) if self.walls.files else tempfile.mkdtemp(prefix="labkit-answer-")
+        on_disk = not self.isolation.files
+        folder = tempfile.mkdtemp(prefix="labkit-answer-") if on_disk else own_folder(self.show[0])
         try:
             pid = os.fork()
         except OSError as error:
@@ -127,9 +125,18 @@ class _Server:
         os.close(line)
         os.close(output)
         self.codes[pid] = None
-        if not self.walls.files:
+        self._share_memory(limits)
+        if on_disk:
             self.folders[folder], self.most = pid, limits.files_bytes
         return {"pid": pid}
+
+    def _share_memory(self, limits: Limits) -> None:
+        """Give each process of the answer an equal part of what the answer may use (Linux; elsewhere each has it all)."""
+        there = [pid for pid, code in self.codes.items() if code is None]
+        for pid in there if self.memory and len(there) > 1 else ():
+            part = self.memory + limits.memory_bytes // len(there)
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                resource.prlimit(pid, resource.RLIMIT_AS, (part, part))
 
     def _end_who_fills_the_disk(self) -> None:
         """Where a folder has no file system of its own, nothing but this looks at all of it."""
@@ -157,9 +164,9 @@ class _Server:
             talk = Line(socket.socket(fileno=moved), limits.answer_bytes)
             memory = self.memory + limits.memory_bytes if self.memory else 1 << 46
             try:
-                lock_in(self.walls, limits, folder, memory, self.show)
+                lock_in(self.isolation, limits, folder, memory, self.show)
             except OSError as error:
-                talk.send({"op": "no walls", "message": str(error)})
+                talk.send({"op": "not isolated", "message": str(error)})
                 os._exit(1)
             talk.send({"op": "ready"})
             live(talk)
@@ -191,7 +198,7 @@ class _Server:
         """End every process there is, and take away what they left."""
         until = time.monotonic() + 10
         while time.monotonic() < until:
-            if self.walls.world:
+            if self.isolation.world:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(-1, signal.SIGKILL)
             else:

@@ -12,29 +12,40 @@ import os
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from labkit.grade.batch import Graded, Plan, Row
+from labkit.grade.batch import Plan
 from labkit.grade.collect import Submission
-from labkit.grade.notebook import MAX_BYTES
+from labkit.grade.notebook import Unreadable, content
+from labkit.grade.outcome import Outcome, Row
 
 _LABKIT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
-class Store:
-    """Results below ``folder``, made with the code and key whose digest is ``base``."""
+class Results:
+    """The results below ``folder``. base: the digest of all that they depend on, the submissions apart."""
 
     folder: Path
-    base: str
+    base: str = ""
+
+    @classmethod
+    def of(cls, folder: Path, plan: Plan) -> Results:
+        """Those made by this labkit, with the key, the released notebooks, and the rest of the plan."""
+        about = (plan.seed, plan.asked, plan.limits, plan.submission_s)
+        sha = hashlib.sha256(repr(about).encode())
+        files = [*_LABKIT.rglob("*.py"), *plan.key.glob("key_*.py"), *plan.notebooks.glob("*.ipynb")]
+        for path in sorted(files):
+            sha.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        return cls(folder, sha.hexdigest())
 
     def load(self, s: Submission) -> list[Row] | None:
         """What was stored for this very submission; None if nothing was, or nothing whole."""
         try:
-            stored = json.loads(self._path(s).read_text(encoding="utf-8"))
-            return [_row(r) for r in stored]
+            return [_row(r) for r in json.loads(self._path(s).read_text(encoding="utf-8"))]
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
@@ -48,14 +59,15 @@ class Store:
         parts = (self.base, s.student, s.name, s.problem, _file_digest(s.path))
         return self.folder / "results" / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}.json"
 
-
-def digest(plan: Plan) -> str:
-    """Of everything that a grade depends on, the submission apart: labkit, the key, the released notebooks, the seed."""
-    sha = hashlib.sha256(str(plan.seed).encode())
-    files = [*_LABKIT.rglob("*.py"), *plan.key.glob("key_*.py"), *plan.notebooks.glob("*.ipynb")]
-    for path in sorted(files):
-        sha.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return sha.hexdigest()
+    def reported(self) -> tuple[list[Row], dict[str, Any]]:
+        """The rows and the ``about`` of the report that is there. Raises ValueError if there is none."""
+        try:
+            everything = json.loads((self.folder / "grades.json").read_text(encoding="utf-8"))
+            return [_row(r) for r in everything["rows"]], everything["about"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"out must be the folder of a run, with its grades.json, not {str(self.folder)!r}"
+            ) from None
 
 
 def seed_of_run(folder: Path | None, seed: int | None) -> int:
@@ -65,7 +77,7 @@ def seed_of_run(folder: Path | None, seed: int | None) -> int:
         with suppress(OSError, ValueError, KeyError, TypeError):
             seed = int(json.loads(note.read_text(encoding="utf-8"))["seed"])
     if seed is None:
-        seed = secrets.randbelow(2**32)
+        seed = secrets.randbits(128)  # more than anybody can search by asking labkit for its questions
     if note is not None:
         note.parent.mkdir(parents=True, exist_ok=True)
         begun = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -75,7 +87,7 @@ def seed_of_run(folder: Path | None, seed: int | None) -> int:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file that is there whole or not at all, also if the machine stops in the middle. Raises OSError."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{os.getpid()}.{hashlib.sha256(path.name.encode()).hexdigest()[:16]}.part")
     try:
         with part.open("w", encoding="utf-8", newline="") as file:
             file.write(text)
@@ -86,27 +98,15 @@ def write_whole(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def _row(stored: dict) -> Row:
-    exercises = tuple(Graded(**e) for e in stored.pop("exercises"))
-    return Row(**(stored | {"exercises": exercises, "flags": tuple(stored["flags"])}))
+def _row(stored: dict[str, Any]) -> Row:
+    """A row as it was; a report says its points besides."""
+    exercises = tuple(Outcome(**e) for e in stored["exercises"])
+    kept = {f.name: stored[f.name] for f in fields(Row)}
+    return Row(**kept | {"exercises": exercises, "flags": tuple(stored["flags"])})
 
 
 def _file_digest(path: Path) -> str:
     try:
-        if not path.is_file() or path.is_symlink() or path.stat().st_size > MAX_BYTES:
-            return "none"
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
+        return hashlib.sha256(content(path)).hexdigest()
+    except Unreadable:
         return "none"
-
-
-def read_rows(folder: Path) -> tuple[list[Row], dict]:
-    """The rows and the ``about`` of the report in ``folder``. Raises ValueError if there is none."""
-    try:
-        everything = json.loads((folder / "grades.json").read_text(encoding="utf-8"))
-        rows = [{k: v for k, v in r.items() if k not in ("points", "of")} for r in everything["rows"]]
-        return [_row(r) for r in rows], everything["about"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"out must be the folder of a run, with its grades.json, not {str(folder)!r}"
-        ) from None

@@ -4,25 +4,31 @@ A problem set marks each answer cell with a tag, ``exercise-10.5-1``. Only marke
 its mark in both halves: they are taken together, in order. Where the marks are lost, the one cell that defines the name is
 taken. What cannot be decided is for a human: nothing found, or several definitions that differ.
 
-The imports that an answer may count on come from the notebook *as it was released*, never from the student's.
+An answer may count on the imports of the notebook *as it was released*, and on what its own notebook defines elsewhere: a
+helper may stand in any cell that has run. So what is taken from the student's other cells is every statement that gives a
+value to a name which the answer reads and does not make; and what those statements read, in turn.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import re
+import symtable
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from labkit.grade.exercise import Exercise, exercise_set
+from labkit.exercises.exercise import Exercise, exercise_set
 from labkit.grade.notebook import Cell, Unreadable, read_cells
 
 _MARK = "exercise-"
 _LONGEST = 50_000  # characters
+_KNOWN = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "display", "get_ipython"}
 _CHECK = re.compile(r"""\bcheck\(\s*["']([\w.]+-\d+)["'](?:\s*,\s*(\w+))?""")
 
 
@@ -31,13 +37,15 @@ class Answer:
     """What was found for one exercise.
 
     source: the student's code, or text where the exercise wants words. name: of the function or variable.
-    setup: the released notebook's own imports. blank: the cell is as it was handed out.
+    setup: the released notebook's own imports. helpers: what it uses from other cells of its notebook. blank: the cell is as
+    it was handed out.
     note: "" or why a human has to decide, in a sentence for the student and for whoever reads on.
     """
 
     source: str
     name: str
     setup: str = ""
+    helpers: str = ""
     blank: bool = False
     note: str = ""
 
@@ -51,34 +59,96 @@ class Released:
     stubs: Mapping[str, Answer]
     sources: frozenset[str]
 
+    @classmethod
+    def load(cls, name: str, folder: Path | str) -> Released:
+        """The released notebook of set ``name`` in ``folder``.
+
+        Raises ValueError, with one sentence, if it is not there or lacks the cell of an exercise.
+        """
+        path = released_path(name, folder)
+        exercises = exercise_set(name)
+        try:
+            cells = read_cells(path)
+        except Unreadable as error:
+            raise ValueError(f"the released notebook of set {name}, {str(path)!r}: {error}") from None
+        names = {id: given for c in _code(cells) for id, given in _CHECK.findall(c.source)}
+        stubs = {}
+        for id, exercise in exercises.items():
+            answer = exercise.function or names.get(id, "")
+            own = [c for c in cells if _MARK + id in c.tags]
+            if not own and not exercise.rubric:
+                own = [c for c in _code(cells) if answer and _defines(c.source, answer)]
+            if len(own) != 1:
+                raise ValueError(f"{str(path)!r} must have one cell marked {_MARK}{id}, but has {len(own)}")
+            stubs[id] = Answer(own[0].source, answer, _imports_before(cells, own[0], exercises), blank=True)
+        return cls(name, exercises, stubs, frozenset(_normal(c.source) for c in (*cells, *_code(cells))))
+
+    def answer(self, cells: Sequence[Cell], id: str) -> Answer:
+        """The student's answer to exercise ``id``."""
+        if self.exercises[id].rubric:
+            return self._words(cells, id)
+        stub, code = self.stubs[id], _code(cells)
+        marked = [c for c in code if _MARK + id in c.tags and c.source.strip()]
+        theirs = [c for c in marked if _defines(c.source, stub.name)]
+        handed_out = self.sources - {_normal(stub.source)}
+        unmarked = [c for c in code if not any(t.startswith(_MARK) for t in c.tags)]
+        others = [
+            c
+            for c in unmarked
+            if _normal(c.source) not in handed_out and _defines(c.source, stub.name, "items")
+        ]
+        touched, elsewhere = _touched(theirs, stub), _touched(others, stub)
+
+        def made(taken: Sequence[Cell], note: str = "", blank: bool = False) -> Answer:
+            source = "\n\n".join(c.source for c in sorted(taken, key=lambda c: c.number))
+            rest = [c.source for c in code if c not in taken and _tree(c.source)]
+            needs = _helpers(source, rest) if _tree(source) else ""
+            return Answer(source, stub.name, stub.setup, needs, blank, note)
+
+        if len(touched) > 1:
+            return made(touched, f"{_places(touched)} each define {stub.name}, and differ: which one counts?")
+        if touched:
+            return made([c for c in marked if c not in theirs or c.number <= touched[0].number])
+        if theirs and elsewhere:
+            where = f"{_places(elsewhere)} {'define' if len(elsewhere) > 1 else 'defines'} {stub.name}, too"
+            said = f"the cell for the answer is as it was handed out, but {where}: which one counts?"
+            return made(elsewhere, said)
+        if len(elsewhere) > 1:
+            said = f"{_places(elsewhere)} each define {stub.name}, and none is marked: which one counts?"
+            return made(elsewhere, said)
+        if elsewhere:
+            return made([*marked, *elsewhere])
+        if theirs and len(marked) > len(theirs):
+            return made(marked)  # the stub, and what was added to it in a cell of the same mark
+        if theirs or others:
+            return made(theirs or others, blank=True)
+        if not marked:
+            return made([], f"there is no cell marked {_MARK}{id}, and none that defines {stub.name}")
+        if not all(_tree(c.source) for c in marked):
+            return made(marked)  # not Python: the grader says where
+        said = f"{_places(marked)} should define {stub.name}, and does not: was it given another name?"
+        return made(marked, said)
+
+    def _words(self, cells: Sequence[Cell], id: str) -> Answer:
+        stub = self.stubs[id]
+        marked = [c for c in cells if _MARK + id in c.tags]
+        if not marked:
+            said = f"there is no cell marked {_MARK}{id}: look for the answer in the notebook"
+            return Answer("", "", note=said)
+        after = marked[-1].number  # an answer in new cells below the marked one
+        following = []
+        for c in cells:
+            if c.number == after + 1 and c.kind != "code" and _normal(c.source) not in self.sources:
+                following.append(c)
+                after += 1
+        texts = [c.source.strip() for c in (*marked, *following) if _normal(c.source) != _normal(stub.source)]
+        text = "\n\n".join(t for t in texts if t)
+        return Answer(text, "", blank=not text, note=text and "an answer in words, which a person reads")
+
 
 def released_path(name: str, folder: Path | str) -> Path:
     """Where the released notebook of set ``name`` is, if it is there."""
     return Path(folder) / f"{name.replace('.', '_')}_exercises.ipynb"
-
-
-def released(name: str, folder: Path | str) -> Released:
-    """The released notebook of set ``name`` in ``folder``.
-
-    Raises ValueError, with one sentence, if it is not there or lacks the cell of an exercise.
-    """
-    path = released_path(name, folder)
-    exercises = exercise_set(name)
-    try:
-        cells = read_cells(path)
-    except Unreadable as error:
-        raise ValueError(f"the released notebook of set {name}, {str(path)!r}: {error}") from None
-    names = {id: given for c in _code(cells) for id, given in _CHECK.findall(c.source)}
-    stubs = {}
-    for id, exercise in exercises.items():
-        answer = exercise.function or names.get(id, "")
-        own = [c for c in cells if _MARK + id in c.tags]
-        if not own and not exercise.rubric:
-            own = [c for c in _code(cells) if answer and defines(c.source, answer)]
-        if len(own) != 1:
-            raise ValueError(f"{str(path)!r} must have one cell marked {_MARK}{id}, but has {len(own)}")
-        stubs[id] = Answer(own[0].source, answer, _imports_before(cells, own[0], exercises), blank=True)
-    return Released(name, exercises, stubs, frozenset(_normal(c.source) for c in cells))
 
 
 def sets_of(cells: Sequence[Cell], known: Iterable[Released]) -> list[str]:
@@ -93,91 +163,100 @@ def sets_of(cells: Sequence[Cell], known: Iterable[Released]) -> list[str]:
         return [name for name in sets if counts[name] * 3 >= most]
     for name, r in sets.items():
         counts[name] = sum(
-            any(defines(c.source, a.name) for c in _code(cells)) for a in r.stubs.values() if a.name
+            any(_defines(c.source, a.name) for c in _code(cells)) for a in r.stubs.values() if a.name
         )
     best = [name for name, n in counts.items() if n and n == max(counts.values())]
     return best if len(best) == 1 else []
 
 
-def find_answer(cells: Sequence[Cell], id: str, released: Released) -> Answer:
-    """The student's answer to exercise ``id``."""
-    if released.exercises[id].rubric:
-        return _words(cells, id, released)
-    stub = released.stubs[id]
-    marked = [c for c in _code(cells) if _MARK + id in c.tags and c.source.strip()]
-    theirs = [c for c in marked if defines(c.source, stub.name)]
-    others = [
-        c
-        for c in _code(cells)
-        if not any(t.startswith(_MARK) for t in c.tags)
-        and _normal(c.source) not in released.sources - {_normal(stub.source)}
-        and (defines(c.source, stub.name, imports=False) or _amends(c.source, stub.name))
-    ]
-    touched, elsewhere = _touched(theirs, stub), _touched(others, stub)
-
-    def answer(taken: Sequence[Cell], note: str = "", blank: bool = False) -> Answer:
-        source = "\n\n".join(without_magics(c.source) for c in sorted(taken, key=lambda c: c.number))
-        return Answer(source, stub.name, stub.setup, blank, note)
-
-    if len(touched) > 1:
-        return answer(touched, f"{_places(touched)} each define {stub.name}, and differ: which one counts?")
-    if touched:
-        return answer([c for c in marked if c not in theirs or c.number <= touched[0].number])
-    if theirs and elsewhere:
-        where = f"but {_places(elsewhere)} {'define' if len(elsewhere) > 1 else 'defines'} {stub.name}, too"
-        return answer(
-            elsewhere, f"the cell for the answer is as it was handed out, {where}: which one counts?"
-        )
-    if len(elsewhere) > 1:
-        return answer(
-            elsewhere, f"{_places(elsewhere)} each define {stub.name}, and none is marked: which one counts?"
-        )
-    if elsewhere:
-        return answer([*marked, *elsewhere])
-    if theirs and len(marked) > len(theirs):
-        return answer(marked)  # the stub, and what was added to it in a cell of the same mark
-    if theirs or others:
-        return answer(theirs or others, blank=True)
-    if marked and not all(_tree(without_magics(c.source)) for c in marked):
-        return answer(marked)  # not Python: the grader says where
-    if marked:
-        return answer(
-            marked, f"{_places(marked)} should define {stub.name}, and does not: was it given another name?"
-        )
-    return answer([], f"there is no cell marked {_MARK}{id}, and none that defines {stub.name}")
+def lab_of(cells: Sequence[Cell], folder: Path) -> str:
+    """The lab in ``folder`` of which these cells are a copy, more or less, by its file's name; "" if of none."""
+    mine = {_normal(c.source) for c in _code(cells)}
+    return next((name for name, code in _labs(folder).items() if len(mine & code) > len(code) / 2), "")
 
 
-def defines(source: str, name: str, imports: bool = True) -> bool:
-    """Whether running ``source`` gives ``name`` a value: by def, class or assignment and, if ``imports``, by an import."""
-    defined = _defined(source, imports)
-    if defined is None:
-        return bool(
-            re.search(
-                rf"^(async +)?(def|class) +{re.escape(name)}\b|^{re.escape(name)} *=(?!=)", source, re.M
-            )
-        )
-    return name in defined
+@lru_cache(maxsize=2)
+def _labs(folder: Path) -> dict[str, frozenset[str]]:
+    """The code of each lab in a folder, by its file's name."""
+    found = {}
+    for path in sorted(folder.glob("*.ipynb")):
+        with suppress(Unreadable):
+            found[path.stem] = frozenset(_normal(c.source) for c in _code(read_cells(path)))
+    return {name: code for name, code in found.items() if code}
+
+
+def _defines(source: str, name: str, also: str = "imports") -> bool:
+    """Whether running ``source`` gives ``name`` a value: by def, class or assignment, or by what is ``also`` counted."""
+    given = _given(source, also)
+    if given is not None:
+        return name in given
+    n = re.escape(name)
+    return bool(re.search(rf"^(async +)?(def|class) +{n}\b|^{n} *=(?!=)", source, re.M))
 
 
 @lru_cache(maxsize=4096)  # asked once for every name of every problem set
-def _defined(source: str, imports: bool) -> frozenset[str] | None:
+def _given(source: str, also: str) -> frozenset[str] | None:
     """All names to which running ``source`` gives a value; None if it is not Python."""
-    tree = _tree(without_magics(source))
-    return None if tree is None else frozenset().union(*(_names(node, imports) for node in _outer(tree)))
+    tree = _tree(source)
+    return None if tree is None else frozenset(_names(tree, also))
 
 
-def _amends(source: str, name: str) -> bool:
-    """Whether ``source`` sets items of ``name``, as in ``axes["pace"] = ...``."""
-    tree = _tree(without_magics(source))
-    items = (
-        (n for n in _outer(tree) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
-        if tree
-        else ()
-    )
-    return any(isinstance(n.value, ast.Name) and n.value.id == name for n in items)
+def _names(tree: ast.AST, also: str) -> set[str]:
+    """The names to which ``tree`` gives a value; ``also`` may say "imports", and "items", as in ``axes["pace"] = ...``."""
+    found: set[str] = set()
+    for node in _outer(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)) and "imports" in also:
+            found.update(a.asname or a.name.split(".")[0] for a in node.names)
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and "items" in also:
+            found.update({node.value.id} if isinstance(node.value, ast.Name) else ())
+    return found
 
 
-def without_magics(source: str) -> str:
+def _missing(source: str) -> frozenset[str]:
+    """The names that running ``source`` reads from outside; none if it is not Python."""
+    try:
+        top = symtable.symtable(source, "<answer>", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    made = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
+    read: set[str] = set()
+    waiting = [top]
+    while waiting:
+        table = waiting.pop()
+        waiting += table.get_children()
+        outer = table is top
+        read |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (outer or s.is_global())}
+        made |= {s.get_name() for s in table.get_symbols() if s.is_declared_global() and s.is_assigned()}
+    return frozenset(read - made - _KNOWN)
+
+
+def _helpers(source: str, others: Iterable[str]) -> str:
+    """The statements of ``others`` (Python, cell by cell) that ``source`` needs, in their order; "" if it needs none.
+
+    Where several statements define a name, all are taken, so that the last one counts, as in a notebook run downwards.
+    """
+    statements = [(text, node) for text in others for node in ast.parse(text).body]
+    texts = [_whole(node, ast.get_source_segment(text, node) or "") for text, node in statements]
+    gives = [_names(node, "imports, items") for _, node in statements]
+    wanted, taken = set(_missing(source)), set[int]()
+    while more := {i for i, names in enumerate(gives) if names & wanted} - taken:
+        taken |= more
+        wanted = wanted.union(*(_missing(texts[i]) for i in more))
+    return "\n".join(texts[i] for i in sorted(taken))
+
+
+def _whole(node: ast.AST, text: str) -> str:
+    """A statement with its decorators, which ``get_source_segment`` leaves out."""
+    decorators = getattr(node, "decorator_list", [])
+    return "\n".join([*("@" + ast.unparse(d) for d in decorators), text])
+
+
+@lru_cache(maxsize=4096)
+def _without_magics(source: str) -> str:
     """``source`` with IPython's own lines (``%time``, ``!ls``, ``f?``) as comments, if that helps; no line moves."""
     if _tree(source) or re.match(r"\s*%%(?!(time|timeit|capture|prun)\b)", source):
         return source
@@ -185,31 +264,6 @@ def without_magics(source: str) -> str:
         f"# {line}" if re.match(r"[%!?]|[\w.]+\?{1,2}\s*$", line) else line for line in source.split("\n")
     ]
     return "\n".join(lines) if _tree("\n".join(lines)) else source
-
-
-def where_defined(cells: Sequence[Cell], name: str) -> int | None:
-    """The number of the first cell that defines ``name``, if any does."""
-    return next((c.number for c in _code(cells) if defines(c.source, name)), None)
-
-
-def _words(cells: Sequence[Cell], id: str, released: Released) -> Answer:
-    stub = released.stubs[id]
-    marked = [c for c in cells if _MARK + id in c.tags]
-    if not marked:
-        return Answer(
-            "", "", note=f"there is no cell marked {_MARK}{id}: look for the answer in the notebook"
-        )
-    after = marked[-1].number  # an answer in new cells below the marked one
-    following = []
-    for c in cells:
-        if c.number == after + 1 and c.kind != "code" and _normal(c.source) not in released.sources:
-            following.append(c)
-            after += 1
-    texts = [c.source.strip() for c in (*marked, *following) if _normal(c.source) != _normal(stub.source)]
-    text = "\n\n".join(t for t in texts if t)
-    return Answer(
-        text, "", blank=not text, note="" if not text else "an answer in words, which a person reads"
-    )
 
 
 def _touched(cells: Sequence[Cell], stub: Answer) -> list[Cell]:
@@ -220,25 +274,10 @@ def _touched(cells: Sequence[Cell], stub: Answer) -> list[Cell]:
 
 def _imports_before(cells: Sequence[Cell], own: Cell, exercises: Mapping[str, Exercise]) -> str:
     marks = {_MARK + id for id in exercises}
-    lines: dict[str, None] = {}
-    for c in _code(cells):
-        tree = _tree(without_magics(c.source))
-        if c.number >= own.number or marks & set(c.tags) or tree is None:
-            continue
-        for node in tree.body:
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                lines[ast.unparse(node)] = None
-    return "\n".join(lines)
-
-
-def _names(node: ast.AST, imports: bool) -> set[str]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return {node.name}
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        return {node.id}
-    if imports and isinstance(node, (ast.Import, ast.ImportFrom)):
-        return {a.asname or a.name.split(".")[0] for a in node.names}
-    return set()
+    before = [c for c in _code(cells) if c.number < own.number and not marks & set(c.tags)]
+    nodes = [node for c in before if (tree := _tree(c.source)) for node in tree.body]
+    lines = [ast.unparse(node) for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return "\n".join(dict.fromkeys(lines))
 
 
 def _outer(tree: ast.AST) -> list[ast.AST]:
@@ -267,7 +306,8 @@ def _tree(source: str) -> ast.Module | None:
 
 
 def _code(cells: Iterable[Cell]) -> list[Cell]:
-    return [c for c in cells if c.kind == "code"]
+    """The cells of code, as Python."""
+    return [replace(c, source=_without_magics(c.source)) for c in cells if c.kind == "code"]
 
 
 def _normal(source: str) -> str:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labkit.checks import integer, number
+
 Array = NDArray[Any]
 
 
@@ -24,17 +26,17 @@ class Split(NamedTuple):
 
 
 def linear_data(N: int, d: int, rng: np.random.Generator, noise: float = 0.1) -> tuple[Array, Array, Array]:
-    """A linear model with noise: X (N, d) standard normal, y (N,) = X w_true + noise * normal, w_true (d,).
+    """Labels that are linear in the features, up to an error: features (N, d), labels (N,), coefficients (d,).
 
-    The three draws come in this order; with ``default_rng(7)``, N = 4096, d = 20 this is the reference
-    data of 10.3. noise: standard deviation, >= 0. Raises ValueError for N or d < 1 or another noise.
+    ``rng`` is asked for standard normals three times: N d features, then d coefficients, then N errors, which are scaled
+    by ``noise``, their standard deviation, >= 0. So ``default_rng(7)`` with N = 4096, d = 20 gives the reference data of
+    10.3, bit for bit. Raises ValueError for N or d < 1 or another noise.
     """
-    _at_least_one(N=N, d=d)
-    _scale("noise", noise)
-    X = rng.standard_normal((N, d))
-    w_true = rng.standard_normal(d)
-    y = X @ w_true + noise * rng.standard_normal(N)
-    return X, y, w_true
+    integer("N", N, 1), integer("d", d, 1), number("noise", noise, least=0)
+    features = rng.standard_normal((N, d))
+    coefficients = rng.standard_normal(d)
+    errors = rng.standard_normal(N)
+    return features, features @ coefficients + noise * errors, coefficients
 
 
 def two_clouds(N: int, d: int, rng: np.random.Generator, distance: float = 3.0) -> tuple[Array, Array]:
@@ -44,8 +46,7 @@ def two_clouds(N: int, d: int, rng: np.random.Generator, distance: float = 3.0) 
     down), in random order. The best classifier's accuracy is Phi(distance / 2). Raises ValueError for N
     or d < 1.
     """
-    _at_least_one(N=N, d=d)
-    _scale("distance", distance)
+    integer("N", N, 1), integer("d", d, 1), number("distance", distance, least=0)
     direction = rng.standard_normal(d)
     direction /= np.linalg.norm(direction)
     y = rng.permutation(np.arange(N) % 2)
@@ -72,14 +73,3 @@ def digits(rng: np.random.Generator, test: float = 0.25) -> Split:
     order = rng.permutation(len(y))
     kept, train = np.split(order, [round(test * len(y))])
     return Split(X[train] / 16.0, y[train], X[kept] / 16.0, y[kept])
-
-
-def _at_least_one(**counts: int) -> None:
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
-
-
-def _scale(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be finite and >= 0, got {value!r}")

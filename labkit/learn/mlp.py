@@ -1,23 +1,28 @@
-"""A small neural network: one hidden layer, softmax cross entropy, gradients written out by hand.
+"""A neural network with one hidden layer or more: tanh or relu, softmax cross entropy, gradients written out by hand.
 
-Backpropagation as in Goodfellow, Bengio and Courville (2016), section 6.5, for a batch of m rows at once.
+Backpropagation as in Goodfellow, Bengio and Courville (2016), section 6.5, for a batch of m rows at once. One hidden
+layer is a small network; several make a loss whose curvature changes a lot on the way down, which is what large batches
+stumble over.
 
-Symbols: p inputs, h hidden units, c classes; A (m, h) activations, S (m, c) scores. All parameters lie in one
-flat vector w, the vector that an all-reduce sums.
+Symbols: p inputs, c classes, widths h_1..h_n; A_0 = X, ``A_i = act(A_{i-1} W_i^T + b_i)``, S (m, c) the scores. All
+parameters lie in one flat vector w, the vector that an all-reduce sums: W_1 row by row, b_1, W_2, ... (the order of torch's
+Linear layers).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labkit.learn.problems import Array, Examples, _some
+from labkit.checks import integer
+from labkit.learn.problems import Array, Examples
 
 
-class Activation(NamedTuple):
+class _Activation(NamedTuple):
     """A nonlinearity, its slope as a function of its *output*, and the variance gain for initial weights."""
 
     of: Callable[[Array], Array]
@@ -26,93 +31,99 @@ class Activation(NamedTuple):
 
 
 #: The nonlinearities by name. Gains: Glorot and Bengio 2010 for tanh, He et al. 2015 for relu.
-ACTIVATIONS = {
-    "tanh": Activation(np.tanh, lambda a: 1 - a * a, 1.0),
-    "relu": Activation(lambda z: np.maximum(z, 0), lambda a: (a > 0).astype(a.dtype), 2.0),
+_ACTIVATIONS = {
+    "tanh": _Activation(np.tanh, lambda a: 1 - a * a, 1.0),
+    "relu": _Activation(lambda z: np.maximum(z, 0), lambda a: (a > 0).astype(a.dtype), 2.0),
 }
 
 
-class Layers(NamedTuple):
-    """The parameters as matrices: W1 (h, p), b1 (h,), W2 (c, h), b2 (c,)."""
-
-    W1: Array
-    b1: Array
-    W2: Array
-    b2: Array
-
-
 class MLP(Examples):
-    """``S = act(X W1^T + b1) W2^T + b2``; the loss is the mean cross entropy of softmax(S) and the labels.
+    """The mean cross entropy of softmax(S) and the labels, the scores S by way of hidden layers.
 
-    X: (N, p). y: (N,), labels 0..classes - 1. hidden >= 1, classes >= 2. activation: "tanh" or "relu". w
-    is (d,) with d = h p + h + c h + c: W1 row by row, b1, W2 row by row, b2 (the order of torch's Linear
-    layers). Raises ValueError for anything else.
+    X: (N, p). y: (N,), labels 0..classes - 1. hidden: units of the hidden layer, or a list with those of each, at least
+    one; all >= 1. classes >= 2. activation: "tanh" or "relu". w is (d,). Raises ValueError for anything else.
     """
 
     def __init__(
-        self, X: ArrayLike, y: ArrayLike, hidden: int, classes: int, activation: str = "tanh"
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        hidden: int | Sequence[int],
+        classes: int,
+        activation: str = "tanh",
     ) -> None:
-        for name, value, least in (("hidden", hidden, 1), ("classes", classes, 2)):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-                raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-        self.hidden, self.classes = int(hidden), int(classes)
-        self.activation = ACTIVATIONS[activation]
+        widths = list(hidden) if isinstance(hidden, (Sequence, np.ndarray)) else [hidden]
+        if not widths:
+            raise ValueError(f"hidden must name at least one layer, got {hidden!r}")
+        if activation not in _ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}, got {activation!r}")
+        self.classes, self._activation = integer("classes", classes, 2), _ACTIVATIONS[activation]
         super().__init__(X, y)
-        p = self.X.shape[1]
-        self._shapes = ((self.hidden, p), (self.hidden,), (self.classes, self.hidden), (self.classes,))
-        self._edges = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        wide = [self.X.shape[1], *(integer("hidden", h, 1) for h in widths), self.classes]
+        self.shapes: list[tuple[int, ...]] = []
+        for fan_in, fan_out in pairwise(wide):
+            self.shapes += [(fan_out, fan_in), (fan_out,)]
+        self._edges = np.cumsum([0, *(int(np.prod(shape)) for shape in self.shapes)])
         self.d = int(self._edges[-1])
 
+    @property
+    def layers(self) -> list[slice]:
+        """Where each parameter array lies in w: weights, bias, weights, bias, ..."""
+        return [slice(int(a), int(b)) for a, b in pairwise(self._edges)]
+
     def init(self, rng: np.random.Generator) -> Array:
-        """Random parameters, (d,): weights normal with variance gain / fan-in, biases zero."""
-        p, h, c = self.X.shape[1], self.hidden, self.classes
-        W1 = rng.standard_normal((h, p)) * np.sqrt(self.activation.gain / p)
-        W2 = rng.standard_normal((c, h)) * np.sqrt(1 / h)
-        return self.pack(Layers(W1, np.zeros(h), W2, np.zeros(c)))
+        """Random parameters, (d,): weights normal with variance gain / fan-in (last layer: 1 / fan-in), biases zero."""
+        parts: list[Array] = []
+        for i, shape in enumerate(self.shapes):
+            if len(shape) == 1:
+                parts.append(np.zeros(shape))
+                continue
+            gain = self._activation.gain if i < len(self.shapes) - 2 else 1.0
+            parts.append(rng.standard_normal(shape) * np.sqrt(gain / shape[1]))
+        return np.concatenate([part.ravel() for part in parts]).astype(self.dtype, copy=False)
 
-    def unpack(self, w: ArrayLike) -> Layers:
-        """The matrices inside w, (d,): views, not copies, if w has the problem's dtype."""
-        parts = np.split(self._weights(w), self._edges[:-1])
-        return Layers(*(part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)))
+    def unpack(self, w: ArrayLike) -> list[Array]:
+        """W_1, b_1, W_2, b_2, ... inside w, (d,): views, not copies, if w has the problem's dtype."""
+        flat = self._weights(w)
+        return [flat[at].reshape(shape) for at, shape in zip(self.layers, self.shapes, strict=True)]
 
-    def pack(self, layers: Layers) -> Array:
-        """One flat vector, (d,), from the matrices."""
-        return np.concatenate([part.ravel() for part in layers]).astype(self.dtype, copy=False)
+    def scores(self, w: ArrayLike, idx: ArrayLike | None = None) -> Array:
+        """The scores of the examples ``idx``, (m, classes): softmax makes probabilities of them."""
+        return self._forward(self.unpack(w), self._rows(idx)[0])[-1]
 
     def accuracy(self, w: ArrayLike, idx: ArrayLike | None = None) -> float:
         """Share of the examples ``idx`` whose highest score is their label's."""
-        X, y = self._rows(idx)
-        _, S = self._forward(self.unpack(w), X)
-        return float(np.sum(S.argmax(axis=1) == y)) / _some(len(y), "accuracy")
+        y = self._rows(idx)[1]
+        return float(np.sum(self.scores(w, idx).argmax(axis=1) == y)) / self._some(len(y), "accuracy")
 
-    def _forward(self, at: Layers, X: Array) -> tuple[Array, Array]:
-        A = self.activation.of(X @ at.W1.T + at.b1)
-        return A, A @ at.W2.T + at.b2
+    def _forward(self, at: list[Array], X: Array) -> list[Array]:
+        """A_0 = X, the hidden layers' activations, and the scores."""
+        A = [X]
+        for W, b in zip(at[:-2:2], at[1:-2:2], strict=True):
+            A.append(self._activation.of(A[-1] @ W.T + b))
+        return [*A, A[-1] @ at[-2].T + at[-1]]
 
     def _loss_sum(self, w: Array, X: Array, y: Array) -> Any:
-        _, S = self._forward(self.unpack(w), X)
+        S = self._forward(self.unpack(w), X)[-1]
         S = S - S.max(axis=1, keepdims=True)  # the softmax does not notice; the exponential would overflow
         return np.sum(np.log(np.exp(S).sum(axis=1)) - S[np.arange(len(y)), y])
 
     def _grad_sum(self, w: Array, X: Array, y: Array) -> Array:
         at = self.unpack(w)
-        A, S = self._forward(at, X)
+        *A, S = self._forward(at, X)
         E = np.exp(S - S.max(axis=1, keepdims=True))
-        dS = E / E.sum(axis=1, keepdims=True)  # softmax...
-        dS[np.arange(len(y)), y] -= 1  # ...minus one-hot labels: the cross entropy's slope in the scores
-        dZ = (dS @ at.W2) * self.activation.slope(A)
-        return self.pack(Layers(dZ.T @ X, dZ.sum(axis=0), dS.T @ A, dS.sum(axis=0)))
+        dZ = E / E.sum(axis=1, keepdims=True)  # softmax...
+        dZ[np.arange(len(y)), y] -= 1  # ...minus one-hot labels: the cross entropy's slope in the scores
+        parts: list[Array] = []
+        for i in range(len(A) - 1, -1, -1):
+            parts = [(dZ.T @ A[i]).ravel(), dZ.sum(axis=0), *parts]
+            if i:
+                dZ = (dZ @ at[2 * i]) * self._activation.slope(A[i])
+        return np.concatenate(parts)
 
     def _labels(self, y: Array) -> Array:
-        return class_labels(y, self.classes)
-
-
-def class_labels(y: Array, classes: int) -> Array:
-    """``y`` as whole numbers; ValueError unless all of them are labels from 0 to classes - 1."""
-    labels = y.astype(np.intp)
-    if (labels != y).any() or labels.min() < 0 or labels.max() >= classes:
-        wrong = y[(labels != y) | (labels < 0) | (labels >= classes)][0]
-        raise ValueError(f"y must hold labels from 0 to {classes - 1}, got {wrong!r}")
-    return labels
+        labels = y.astype(np.intp)
+        if (labels != y).any() or labels.min() < 0 or labels.max() >= self.classes:
+            wrong = y[(labels != y) | (labels < 0) | (labels >= self.classes)][0]
+            raise ValueError(f"y must hold labels from 0 to {self.classes - 1}, got {wrong!r}")
+        return labels

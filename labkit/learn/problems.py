@@ -72,12 +72,12 @@ class Examples(ABC):
     def loss(self, w: ArrayLike, idx: ArrayLike | None = None) -> float:
         """Mean loss over the examples ``idx``."""
         X, y = self._rows(idx)
-        return float(self._loss_sum(self._weights(w), X, y)) / _some(len(y), "loss")
+        return float(self._loss_sum(self._weights(w), X, y)) / self._some(len(y), "loss")
 
     def grad(self, w: ArrayLike, idx: ArrayLike | None = None) -> Array:
         """Mean of the examples' gradients, (d,): ``grad_sum`` divided by their number."""
         X, y = self._rows(idx)
-        return self._grad_sum(self._weights(w), X, y) / _some(len(y), "grad")
+        return self._grad_sum(self._weights(w), X, y) / self._some(len(y), "grad")
 
     def grad_sum(self, w: ArrayLike, idx: ArrayLike | None = None) -> Array:
         """Sum of the examples' gradients, (d,); zero if there are none. This is what workers should send."""
@@ -109,6 +109,14 @@ class Examples(ABC):
             raise ValueError(f"idx must be from 0 to {self.N - 1}, got {rows.min()} to {rows.max()}")
         rows = rows.astype(np.intp, copy=False)
         return self.X[rows], self.y[rows]
+
+    @staticmethod
+    def _some(m: int, what: str) -> int:
+        if m == 0:
+            raise ValueError(
+                f"idx must hold at least one example: {what} is a mean; the sum (grad_sum) may be empty"
+            )
+        return m
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} N = {self.N}, d = {self.d}, {self.dtype}>"
@@ -154,18 +162,11 @@ class LeastSquares(Examples):
 
 
 class LogisticRegression(Examples):
-    """``F(w) = (1/N) sum_i [log(1 + exp(z_i)) - y_i z_i] + (l2/2) |w|^2`` with ``z_i = x_i . w``.
+    """``F(w) = (1/N) sum_i [log(1 + exp(z_i)) - y_i z_i]`` with ``z_i = x_i . w``.
 
-    X: (N, d). y: (N,), each 0 or 1. l2 >= 0; each example carries the whole penalty, so that sums of
-    gradients add up. No intercept: append a column of ones to X. Stable for any finite z. Raises
-    ValueError for other labels.
+    X: (N, d). y: (N,), each 0 or 1. No intercept: append a column of ones to X. Stable for any finite z.
+    Raises ValueError for other labels.
     """
-
-    def __init__(self, X: ArrayLike, y: ArrayLike, l2: float = 0.0) -> None:
-        if not (np.isfinite(l2) and l2 >= 0):
-            raise ValueError(f"l2 must be finite and >= 0, got {l2!r}")
-        self.l2 = float(l2)
-        super().__init__(X, y)
 
     def _labels(self, y: Array) -> Array:
         if not np.isin(y, (0, 1)).all():
@@ -174,31 +175,13 @@ class LogisticRegression(Examples):
 
     def _loss_sum(self, w: Array, X: Array, y: Array) -> Any:
         z = X @ w
-        return np.sum(np.logaddexp(0, z) - y * z) + len(y) * self.l2 / 2 * (w @ w)
+        return np.sum(np.logaddexp(0, z) - y * z)
 
     def _grad_sum(self, w: Array, X: Array, y: Array) -> Array:
         p = np.exp(-np.logaddexp(0, -(X @ w)))  # the sigmoid; no exponential overflows, small p stay exact
-        return X.T @ (p - y) + len(y) * self.l2 * w
-
-    def accuracy(self, w: ArrayLike, idx: ArrayLike | None = None) -> float:
-        """Share of the examples ``idx`` on the right side of ``x . w = 0``."""
-        X, y = self._rows(idx)
-        return float(np.sum((X @ self._weights(w) > 0) == (y > 0))) / _some(len(y), "accuracy")
+        return X.T @ (p - y)
 
     @property
     def L(self) -> float:
-        """Smoothness, an upper bound: largest eigenvalue of ``X^T X / (4 N)``, plus l2."""
-        return float(np.linalg.norm(self.X.astype(np.float64), 2) ** 2 / (4 * self.N) + self.l2)
-
-    @property
-    def mu(self) -> float:
-        """Strong convexity, a lower bound: l2."""
-        return self.l2
-
-
-def _some(m: int, what: str) -> int:
-    if m == 0:
-        raise ValueError(
-            f"idx must hold at least one example: {what} is a mean; the sum (grad_sum) may be empty"
-        )
-    return m
+        """Smoothness, an upper bound: largest eigenvalue of ``X^T X / (4 N)``."""
+        return float(np.linalg.norm(self.X.astype(np.float64), 2) ** 2 / (4 * self.N))

@@ -1,7 +1,7 @@
 """A parameter server: the parameters live with rank 0, workers push gradients and pull parameters.
 
 Downpour SGD (Dean et al. 2012, *Large scale distributed deep networks*, section 4.1), with n_push = n_fetch = 1, under
-any barrier policy of ``labkit.learn.policy``. Rank 0 is the server and computes no gradients, so **K workers need K + 1
+any `labkit.timing.ServerPolicy`. Rank 0 is the server and computes no gradients, so **K workers need K + 1
 ranks**; worker k = 0..K-1 is rank k + 1.
 
 A step is one message each way, numbers of w's dtype:
@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labkit.learn.policy import Asynchronous, Policy, Push
+from labkit.checks import integer, number
 from labkit.learn.problems import Array, Problem
 from labkit.learn.sgd import QUIETLY, Rate, descend, rate
 from labkit.learn.sync import Shards, schedule
-from labkit.timing._check import integer, number
+from labkit.timing.policy import Asynchronous, Push, ServerPolicy
 from labkit.timing.updates import Updates
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def parameter_server(
     eta: Rate,
     shards: Shards,
     T: int,
-    policy: Policy | None = None,
+    policy: ServerPolicy | None = None,
     *,
     scale: Callable[[int], float] | None = None,
     server_s: float = 0.0,
@@ -139,7 +139,7 @@ def serve(
     w0: ArrayLike,
     eta: Rate,
     T: int,
-    policy: Policy | None = None,
+    policy: ServerPolicy | None = None,
     *,
     scale: Callable[[int], float] | None = None,
     server_s: float = 0.0,
@@ -149,48 +149,48 @@ def serve(
 
     eta: a number, or a function of the update's number; an update is w - eta * (mean over its gradients' examples).
     T: steps of each worker, or rounds, as the policy says. policy: None for ``Asynchronous()``. scale: a factor on eta
-    as a function of a gradient's staleness tau, as ``labkit.learn.stale.by_staleness``. server_s: seconds for which an
+    as a function of a gradient's staleness tau, as ``lambda tau: 1 / max(1, tau)``. server_s: seconds for which an
     update keeps the server busy; 0: as long as it takes. budget: stop everyone after so many updates; what is still
     under way then is dropped. Raises as ``parameter_server``.
     """
-    desk = _Desk(comm, _start(comm, w0, T), eta, T, policy or Asynchronous(), scale, server_s, budget)
-    inbox = np.empty(len(desk.w) + PUSH, desk.w.dtype)
-    while desk.working:
+    server = _Server(comm, _start(comm, w0, T), eta, T, policy or Asynchronous(), scale, server_s, budget)
+    inbox = np.empty(len(server.w) + PUSH, server.w.dtype)
+    while server.working:
         worker = comm.recv_any(inbox) - 1
         step, read, examples = (int(x) for x in inbox[-PUSH:])
-        desk.receive(Push(worker, step, read, examples, inbox[:-PUSH].copy()))
-    return desk.close()
+        server.receive(Push(worker, step, read, examples, inbox[:-PUSH].copy()))
+    return server.close()
 
 
-class _Desk:
-    """The server's state, and what a policy may do with it (``labkit.learn.policy.Desk``)."""
+@dataclass(eq=False)
+class _Server:
+    """The server's state, and what a policy may do with it (`labkit.timing.policy.Server`)."""
 
-    def __init__(
-        self,
-        comm: Comm,
-        w: Array,
-        eta: Rate,
-        T: int,
-        policy: Policy,
-        scale: Callable[[int], float] | None,
-        server_s: float,
-        budget: int | None,
-    ) -> None:
-        if isinstance(policy, type) or not (hasattr(policy, "updates") and hasattr(policy, "arrived")):
+    comm: Comm
+    w: Array
+    eta: Rate
+    T: int
+    policy: ServerPolicy
+    scale: Callable[[int], float] | None
+    server_s: float
+    budget: int | None
+
+    def __post_init__(self) -> None:
+        policy = self.policy
+        if isinstance(policy, type) or not hasattr(policy, "arrived"):
             raise ValueError(f"policy must be a barrier policy such as Synchronous(), got {policy!r}")
-        self.comm, self.w, self.eta, self.T, self.policy, self.scale = comm, w, eta, T, policy, scale
-        self.server_s = number("server_s", server_s, least=0)
-        K = self.K = comm.K - 1
-        self.end = policy.updates(K, T)
-        if budget is not None:
-            self.end = min(self.end, integer("budget", budget, least=1))
+        number("server_s", self.server_s, least=0)
+        K = self.K = self.comm.K - 1
+        self.end = policy.versions(K, self.T)
+        if self.budget is not None:
+            self.end = min(self.end, integer("budget", self.budget, least=1))
         self.version, self.working = 0, K
         self.received, self.applied, self.dropped = [0] * K, [0] * K, [0] * K
         self.waiting: list[int] = []
         self.collected: list[Push] = []
-        self.outbox = np.empty((K, len(w) + PULL), w.dtype)
+        self.outbox = np.empty((K, len(self.w) + PULL), self.w.dtype)
         self.leaving: dict[int, Request] = {}
-        self.iterates = [w]
+        self.iterates = [self.w]
         self.log: list[tuple[int, int, int, int]] = []
         self.applied_s: list[float] = []
 

@@ -1,19 +1,24 @@
-"""Mini-batch stochastic gradient descent on one worker: w <- w - eta * (mean gradient of the batch).
+"""Mini-batch SGD on one worker: drawing the batches, the rule for a step, and the walk that takes one step after another.
 
-Robbins and Monro 1951; Bottou, Curtis and Nocedal 2018, section 4. Symbols: N examples, b examples per batch,
-T steps, ``eta`` the learning rate, w (d,).
+Robbins and Monro 1951; Bottou, Curtis and Nocedal 2018, section 4. Momentum: Sutskever et al. 2013, section 2, in torch's
+convention: the velocity is a sum of gradients, and the learning rate multiplies it last.
+
+Symbols: N examples, b examples per batch, T steps, ``eta`` the learning rate, w and g (d,) parameters and gradient.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from labkit.checks import integer
 from labkit.learn.problems import Array, Problem
 
 #: A learning rate: a number, or a function of the step t = 0, 1, ...
@@ -34,6 +39,9 @@ class Diverged(ArithmeticError):
         return f"diverged: w is not finite after step {self.step} with eta = {self.eta:g}; take a smaller eta"
 
 
+# -- batches ------------------------------------------------------------------------------------------------
+
+
 def minibatches(
     N: int,
     b: int,
@@ -52,9 +60,7 @@ def minibatches(
     >>> [len(batch) for batch in minibatches(10, 4, np.random.default_rng(0))]
     [4, 4, 2]
     """
-    for name, value, least in (("N", N, 1), ("b", b, 1), ("epochs", 0 if epochs is None else epochs, 0)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+    integer("N", N, 1), integer("b", b, 1), integer("epochs", 0 if epochs is None else epochs)
     if b > N and not replacement:
         raise ValueError(f"b must be at most N = {N} without replacement, got {b!r}")
     return _batches(N, b, rng, replacement, epochs, drop_last)
@@ -69,32 +75,45 @@ def _batches(
                 yield rng.integers(N, size=b)
         else:
             order = rng.permutation(N)
-            for start in range(0, N - b + 1 if drop_last else N, b):
-                yield order[start : start + b]
+            for first in range(0, N - b + 1 if drop_last else N, b):
+                yield order[first : first + b]
 
 
-def sgd(
-    problem: Problem, w0: ArrayLike, eta: Rate, batches: Iterable[ArrayLike | None], T: int | None = None
-) -> Array:
-    """Run SGD and return every iterate, (T + 1, d), beginning with w0.
+# -- one step -----------------------------------------------------------------------------------------------
 
-    w0: (d,), its dtype (if floating) is that of the iterates. eta: a number or a function of t, finite
-    and >= 0. batches: one list of example numbers a step; None in it means all examples. T: stop after T
-    steps, for batches that never end. Raises Diverged at the first w that is not finite, ValueError for
-    bad input.
 
-    >>> problem = LeastSquares([[1.0], [2.0]], [1.0, 2.0])
-    >>> sgd(problem, [0.0], eta=0.1, batches=[[0], [1]]).ravel()
-    array([0.  , 0.2 , 0.84])
+class Optimiser(Protocol):
+    """One step of an optimiser; what it remembers is handed to it and back, so that it has no state of its own."""
+
+    def start(self, w: Array) -> Any:
+        """What to remember before the first step from w."""
+
+    def step(self, w: Array, g: Array, eta: float, memory: Any) -> tuple[Array, Any]:
+        """The next w, in w's dtype, and what to remember."""
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """``v <- momentum v + g``, then ``w <- w - eta v``.
+
+    momentum: 0 (plain SGD) up to, not including, 1. What it remembers is the velocity v, (d,). Raises ValueError
+    for another momentum.
     """
-    w = start(problem, w0)
-    iterates = [w]
-    for t, idx in enumerate(batches if T is None else islice(batches, T)):
-        with QUIETLY():
-            g = problem.grad(w, idx)
-        w = descend(w, rate(eta, t), g, t)
-        iterates.append(w)
-    return np.array(iterates)
+
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must be at least 0 and below 1, got {self.momentum!r}")
+
+    def start(self, w: Array) -> Array:
+        """Velocity zero."""
+        return np.zeros_like(w)
+
+    def step(self, w: Array, g: Array, eta: float, memory: Array) -> tuple[Array, Array]:
+        """The next w and velocity."""
+        v = self.momentum * memory + g
+        return (w - eta * v).astype(w.dtype, copy=False), v.astype(w.dtype, copy=False)
 
 
 def start(problem: Problem, w0: ArrayLike) -> Array:
@@ -120,3 +139,48 @@ def descend(w: Array, eta: float, g: Array, t: int) -> Array:
     if not np.isfinite(new).all():
         raise Diverged(t, eta)
     return new
+
+
+# -- many steps ---------------------------------------------------------------------------------------------
+
+
+def walk(
+    problem: Problem,
+    w0: ArrayLike,
+    optimiser: Optimiser,
+    eta: Rate,
+    batches: Iterable[ArrayLike | None],
+    T: int | None = None,
+) -> Iterator[Array]:
+    """Yield w after each step of any optimiser, (d,), a new array every time; the start is not yielded.
+
+    The other arguments are those of `sgd`, which keeps all iterates. Raises Diverged at the first w that is not
+    finite, ValueError for bad input when the first step is asked for.
+    """
+    w = start(problem, w0)
+    memory = optimiser.start(w)
+    for t, idx in enumerate(batches if T is None else islice(batches, T)):
+        now = rate(eta, t)
+        with QUIETLY():
+            w, memory = optimiser.step(w, problem.grad(w, idx), now, memory)
+        if not np.isfinite(w).all():
+            raise Diverged(t, now)
+        yield w
+
+
+def sgd(
+    problem: Problem, w0: ArrayLike, eta: Rate, batches: Iterable[ArrayLike | None], T: int | None = None
+) -> Array:
+    """Run plain SGD and return every iterate, (T + 1, d), beginning with w0.
+
+    w0: (d,), its dtype (if floating) is that of the iterates. eta: a number or a function of t, finite
+    and >= 0. batches: one list of example numbers a step; None in it means all examples. T: stop after T
+    steps, for batches that never end. Raises Diverged at the first w that is not finite, ValueError for
+    bad input.
+
+    >>> problem = LeastSquares([[1.0], [2.0]], [1.0, 2.0])
+    >>> sgd(problem, [0.0], eta=0.1, batches=[[0], [1]]).ravel()
+    array([0.  , 0.2 , 0.84])
+    """
+    w = start(problem, w0)
+    return np.array([w, *walk(problem, w, Momentum(), eta, batches, T)])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labkit.learn.data import _at_least_one
+from labkit.checks import integer
 
 Ids = NDArray[np.uint8]
 
@@ -72,18 +72,15 @@ def windows(
     1 <= length < n.
     """
     source = np.asarray(ids)
-    _at_least_one(length=length, b=b)
+    integer("length", length, least=1), integer("b", b, least=1)
     if source.ndim != 1 or source.size <= length:
         raise ValueError(
             f"ids must be more than length = {length} numbers in a row, got shape {source.shape}"
         )
-    return _windows(source, length, b, rng)
 
+    def batch() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        begin = rng.integers(source.size - length, size=(b, 1))
+        window = source[begin + np.arange(length + 1)].astype(np.int64)
+        return window[:, :-1], window[:, 1:]
 
-def _windows(
-    ids: NDArray[np.integer], length: int, b: int, rng: np.random.Generator
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    while True:
-        begin = rng.integers(len(ids) - length, size=(b, 1))
-        window = ids[begin + np.arange(length + 1)].astype(np.int64)
-        yield window[:, :-1], window[:, 1:]
+    return iter(batch, None)

@@ -1,4 +1,7 @@
-"""A timeline as lanes: one row a worker, its spans of compute, wait and communicate along the time axis."""
+"""A timeline as lanes: one row a worker, its spans of compute, wait and communicate along the time axis.
+
+Alone (`lanes`), or its last steps above how often each worker came last (`late`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from labkit.checks import integer
 from labkit.show.palette import COMMUNICATE, COMPUTE, INK, WAIT, WIDTH_IN, style
+from labkit.timing.report import StragglerReport
 from labkit.timing.timeline import Kind, Timeline
 
 _LINE = 60  # letters of a title that fit above the figure
@@ -16,11 +21,6 @@ _LOOK: dict[Kind, dict[str, Any]] = {
     Kind.WAIT: {"facecolor": WAIT, "hatch": "////", "label": "wait"},
     Kind.COMMUNICATE: {"facecolor": COMMUNICATE, "hatch": "..", "label": "communicate"},
 }
-
-
-def source(measured: bool, where: str) -> str:
-    """Where times come from, as titles say it: ``measured on where`` or ``simulated: where``."""
-    return f"measured on {where}" if measured else f"simulated: {where}" if where else "simulated"
 
 
 def lanes(timeline: Timeline, ax: Any = None, title: str = "") -> Any:
@@ -51,14 +51,42 @@ def lanes(timeline: Timeline, ax: Any = None, title: str = "") -> Any:
         ax.set_xlim(0, 1e3 * timeline.elapsed_s or 1.0)
         ax.set_xlabel("time (ms)")
         ax.set_ylabel("worker (rank)")
-        said = fill(source(timeline.measured, timeline.where), _LINE)
+        origin = "measured on" if timeline.measured else "simulated:"
+        said = fill(f"{origin} {timeline.where}".rstrip(": "), _LINE)
         ax.set_title(f"{title}\n{said}" if title else said, loc="left")
         if len(timeline.kind):
-            ax.figure.legend(loc="outside lower center", ncols=3) if _outside(ax) else ax.legend(ncols=3)
+            engine = ax.figure.get_layout_engine()
+            alone = len(ax.figure.axes) == 1 and "Constrained" in type(engine).__name__  # ours to lay out
+            ax.figure.legend(loc="outside lower center", ncols=3) if alone else ax.legend(ncols=3)
     return ax
 
 
-def _outside(ax: Any) -> bool:
-    """Whether the figure is ours alone to lay out: one Axes, constrained layout."""
-    engine = ax.figure.get_layout_engine()
-    return len(ax.figure.axes) == 1 and "Constrained" in type(engine).__name__
+def late(timeline: Timeline, report: StragglerReport, steps: int = 12) -> Any:
+    """The lanes of the last ``steps`` steps, above how often each worker came last. Returns the matplotlib Figure.
+
+    report: what ``straggler_report(timeline)`` says. steps: >= 1.
+    """
+    import matplotlib.pyplot as plt
+
+    K, steps = timeline.K, min(integer("steps", steps, 1), timeline.T)
+    shown, points = timeline.step >= timeline.T - steps, slice(timeline.T - steps, None)
+    last = Timeline(
+        K, timeline.rank[shown], timeline.step[shown], timeline.kind[shown],
+        timeline.start_s[shown], timeline.end_s[shown], timeline.arrivals_s[:, points],
+        timeline.names[points], timeline.measured, timeline.where,
+    )  # fmt: skip
+    with style():
+        height = 0.42 * min(K, 12)
+        figure, (above, below) = plt.subplots(2, 1, figsize=(WIDTH_IN, 3.6 + 1.6 * height))
+        lanes(last, ax=above, title=f"The last {steps} steps")
+        above.get_legend().remove()  # it would cover a lane
+        figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        colours = [WAIT if k in report.stragglers else COMPUTE for k in range(K)]
+        below.barh(np.arange(K), 100 * report.share, color=colours, edgecolor=INK, linewidth=0.4)
+        below.axvline(100 / K, color=INK, linestyle="--", linewidth=1, label="workers alike")
+        below.set_yticks(range(0, K, max(1, -(-K // 16))))
+        below.set_ylim(K - 0.5, -0.5)
+        below.set_xlabel(f"steps at which the rank came last (% of {report.S})")
+        below.set_ylabel("worker (rank)")
+        below.legend()
+    return figure

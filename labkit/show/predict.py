@@ -18,12 +18,14 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from labkit.show.number_line import amount, digits, svg
-from labkit.show.palette import GUESS, INK, style
+from labkit.show.figures import stills
+from labkit.show.palette import GUESS
 
 _CLOSE = 0.05  # a guess this near, relatively, counts as right
 _NONE = "You made no guess this time: next time, write one down first."
@@ -75,10 +77,10 @@ class Prediction:
             )  # fmt: skip
         if not _finite(answer):
             raise ValueError(f"answer must be a finite number, got {answer!r}")
-        truth, it_is = digits(float(answer)), self._amount(answer)
+        truth, it_is = _digits(float(answer)), self._said(answer)
         if self.guess is None:
             return f"It is {it_is}. {_NONE}"
-        guess, said = float(self.guess), self._amount(self.guess)
+        guess, said = float(self.guess), self._said(self.guess)
         off = abs(guess - truth)
         if off == 0:
             return f"You said {said}, and {it_is} it is: exactly right."
@@ -87,49 +89,22 @@ class Prediction:
             return f"You said {said}; it is {it_is}. Well predicted: within {near} %."
         way = "more" if truth > guess else "less"
         if truth <= 0 or guess <= 0:
-            return f"You said {said}; it is {it_is}, {self._amount(off)} {way} than you thought."
+            return f"You said {said}; it is {it_is}, {self._said(off)} {way} than you thought."
         ratio = max(truth / guess, guess / truth)
         if ratio < 1.5:
-            return f"You said {said}; it is {it_is}, {amount(round(100 * off / guess))} % {way} than you thought."
-        times = "bigger" if truth > guess else "smaller"
-        return f"You said {said}; it is {it_is}, {amount(_three(ratio))} times {times} than you thought."
+            return f"You said {said}; it is {it_is}, {_amount(round(100 * off / guess))} % {way} than you thought."
+        times = f"{_amount(float(f'{ratio:.3g}'))} times {'bigger' if truth > guess else 'smaller'}"
+        return f"You said {said}; it is {it_is}, {times} than you thought."
 
     def reveal(self, answer: float | str) -> None:
         """Show the answer beside the guess: a sentence and, for numbers, a small number line. ``answer`` in the
         prediction's unit, or one of its choices. Outside of a notebook, print the sentence."""
         shown = _Reveal(self, answer, self.sentence(answer))
-        _display(shown) if _notebook() else print(shown)
+        if not _displayed(shown):
+            print(shown)
 
-    def mark(self, ax: Any, *, x: float | None = None, axis: str = "y") -> None:
-        """Draw the guess on a matplotlib Axes: a dashed line across, or a star at ``x``; nothing without one.
-
-        axis: "y" if the vertical axis is in the prediction's unit, "x" if the horizontal one is.
-        """
-        if axis not in ("x", "y"):
-            raise ValueError(f"axis must be 'x' or 'y', got {axis!r}")
-        if self.choices:
-            raise ValueError(f"a prediction among choices has no place on an axis, got {self.choices!r}")
-        if self.guess is None:
-            return
-        with style():
-            if x is not None:
-                ax.plot(
-                    [x],
-                    [self.guess],
-                    "*",
-                    color=GUESS,
-                    markeredgecolor=INK,
-                    markersize=15,
-                    zorder=5,
-                    label="your guess",
-                )
-            else:
-                line = ax.axhline if axis == "y" else ax.axvline
-                line(self.guess, color=GUESS, linestyle="--", zorder=5, label="your guess")
-            ax.legend()
-
-    def _amount(self, x: float | str) -> str:
-        return amount(float(x), self.unit)
+    def _said(self, x: float | str) -> str:
+        return _amount(float(x), self.unit)
 
     def _among(self, name: str, said: object) -> str:
         if said not in self.choices:
@@ -141,7 +116,7 @@ class Prediction:
             how = f" (one of: {', '.join(self.choices)})" if self.choices else ""
             how = how or (f" (in {self.unit})" if self.unit else "")
             return f"{self.question} Write down your guess{how} before you read on."
-        said = self.guess if self.choices else self._amount(self.guess)
+        said = self.guess if self.choices else self._said(self.guess)
         return f"{self.question} You committed to {said}."
 
     __repr__ = __str__
@@ -169,12 +144,15 @@ class _Reveal:
         return self.said
 
     def _repr_html_(self) -> str:
-        truth = str(self.answer) if self.bet.choices else digits(float(self.answer))
+        truth = str(self.answer) if self.bet.choices else _digits(float(self.answer))
         truth = int(truth) if isinstance(truth, float) and truth.is_integer() else truth
         sealed = base64.b64encode(json.dumps(truth, ensure_ascii=False).encode()).decode()
         line = ""
         if self.bet.guess is not None and not self.bet.choices:
-            line = svg(float(self.bet.guess), digits(float(self.answer)), self.bet.unit)
+            with suppress(ImportError):  # without an engine to draw it, the sentence says it all
+                pair = float(self.bet.guess), _digits(float(self.answer))
+                drawn = stills.number_line(self.bet.unit, *pair, GUESS)
+                line = f'<div style="max-width: 400px">{drawn}</div>'
         said = f"<p>{html.escape(self.said)}</p>"
         return (
             f'<div class="labkit-reveal" data-key="{self.bet.key}" data-truth="{sealed}">{said}{line}</div>'
@@ -201,25 +179,37 @@ def predict(
     (20, 'ms')
     """
     bet = Prediction(question, unit, guess, tuple(choices), between, log)
-    if _notebook():
-        _display(bet)
+    _displayed(bet)
     return bet
-
-
-def _three(x: float) -> float:
-    return float(f"{x:.3g}")
 
 
 def _finite(x: object) -> bool:
     return isinstance(x, Real) and not isinstance(x, bool) and math.isfinite(float(x))
 
 
-def _notebook() -> bool:
-    """Whether this runs in IPython, which then shows what is displayed."""
-    return "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
-
-
-def _display(shown: object) -> None:
+def _displayed(shown: object) -> bool:
+    """Display it, where this runs in IPython."""
+    if "IPython" not in sys.modules or sys.modules["IPython"].get_ipython() is None:
+        return False
     from IPython.display import display
 
     display(shown)
+    return True
+
+
+def _digits(x: float) -> float:
+    """``x`` as it is shown and stored: whole numbers as they are, others with four significant digits."""
+    x = float(x)
+    return x if x.is_integer() and abs(x) < 1e15 else float(f"{x:.4g}")
+
+
+def _amount(x: float, unit: str = "") -> str:
+    """``x`` in words: 0.4167, 1470, 263,412, 1e-15; with its unit, if it has one."""
+    x = _digits(x)
+    if x != 0 and not 1e-4 <= abs(x) < 1e15:
+        mantissa, exponent = f"{x:.3e}".split("e")
+        text = f"{float(mantissa):g}e{int(exponent)}"
+    else:
+        text = f"{Decimal(repr(x)).normalize():,f}" if abs(x) >= 1e4 else f"{Decimal(repr(x)).normalize():f}"
+        text = "0" if x == 0 else text
+    return f"{text} {unit}".rstrip()

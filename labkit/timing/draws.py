@@ -10,6 +10,7 @@ Symbols: K workers, T steps.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,14 @@ from numpy.random import PCG64, Generator
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
-from labkit.timing._check import FloatArray, integer
-from labkit.timing.laws import Law
+from labkit.checks import FloatArray, integer
+from labkit.timing.laws import Fleet
 
-_CHUNK = 32_768  # times that are made together: they stay in a core's own cache
+_BLOCK = 32_768  # times that are made together: they stay in a core's own cache
 _MASK = 0xFFFFFFFF
 
 
-def draw(law: Law, K: int, T: int, seed: int) -> FloatArray:
+def draw(law: Fleet, K: int, T: int, seed: int) -> FloatArray:
     """(K, T) times in seconds; row k holds the first T of ``law.stream(k, seed)``.
 
     The matrix lies in memory step by step (Fortran order), as the recurrences of `barriers` read it.
@@ -38,18 +39,16 @@ def draw(law: Law, K: int, T: int, seed: int) -> FloatArray:
     law.groups(K)  # refuses a K that the law does not fit
     X = np.empty((K, T), order="F")
     seeds = _Seeds(hashed(integer("seed", seed), K))
-    n = max(1, _CHUNK // T)
+    n = max(1, _BLOCK // T)
     for first in range(0, K, n):
         ranks = range(first, min(first + n, K))
-        laws = [law.worker(rank) for rank in ranks]
-        if laws[0].inversion and all(own is laws[0] for own in laws):
-            q = np.empty((len(laws), T))
-            for rank, row in zip(ranks, q, strict=True):
-                seeds.of(rank).random(out=row)
-            X[first : first + n] = laws[0]._isf(np.subtract(1.0, q, out=q))
-        else:
-            for rank, own in zip(ranks, laws, strict=True):
-                X[rank] = own.row(rank, T, seed)
+        q = np.empty((len(ranks), T))
+        for rank, row in zip(ranks, q, strict=True):
+            seeds.of(rank).random(out=row)
+        np.subtract(1.0, q, out=q)
+        for own, alike in groupby(ranks, law.worker):
+            k = list(alike)
+            X[k[0] : k[-1] + 1] = own._rows(q[k[0] - first : k[-1] + 1 - first])
     return X
 
 

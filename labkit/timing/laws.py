@@ -1,13 +1,14 @@
 """Laws of compute time: how long one worker's step takes, in seconds.
 
-A law of one worker is known by its inverse survival function: ``isf(q)`` is the time exceeded with
-probability ``q``. One uniform number u makes one time, ``isf(1 - u)`` (inversion: Devroye, *Non-Uniform
-Random Variate Generation*, 1986, section II.2), so a simulation that draws step by step and one that draws a
-whole matrix see the same times, and the tail of a maximum over a million workers stays accurate.
-Laws of a group (OneStraggler, PerWorker, Trace) differ from rank to rank: ``worker(rank)`` is the law of one.
+A law is known by its inverse survival function: ``isf(q)`` is the time exceeded with probability ``q``. One uniform number u
+makes one time, ``isf(1 - u)`` (inversion: Devroye, *Non-Uniform Random Variate Generation*, 1986, section II.2), so a
+simulation that draws step by step and one that draws a whole matrix see the same times, and the tail of a maximum over a
+million workers stays accurate.
 
-Symbols: K workers, T steps, q a probability of exceeding, ``slowdown`` the straggler's lambda.
-A new law says ``mean``, ``_isf`` and ``_sf``; everything else follows.
+What worlds, recurrences and plans are given is a `Fleet`: which worker follows which law. A law is a fleet of equals; others
+are in `fleets`. A new law says ``mean``, ``_isf`` and ``_sf``; everything else follows.
+
+Symbols: K workers, T steps, q a probability of exceeding.
 """
 
 from __future__ import annotations
@@ -20,21 +21,30 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from labkit.checks import FloatArray, generator, integer, number
 from labkit.extras import scipy
-from labkit.timing._check import FloatArray, generator, integer, number
 
 _BLOCK = 256  # draws a stream makes at a time
 
 
-class Law(ABC):
-    """What every law of compute time can do. Times are in seconds.
+class Fleet(ABC):
+    """K workers and their laws."""
 
-    inversion: a stream is ``isf(1 - u)`` of uniform numbers u; False for a law that overrides ``stream`` and ``row``.
-    """
+    @abstractmethod
+    def worker(self, rank: int) -> Law:
+        """The law of one rank."""
 
-    @property
-    def inversion(self) -> bool:
-        return True
+    @abstractmethod
+    def groups(self, K: int) -> dict[Law, int]:
+        """The laws of ranks 0 to K - 1, each with the number of workers that follow it. ValueError if K doesn't fit."""
+
+    def stream(self, rank: int, seed: int) -> Iterator[float]:
+        """One rank's times, one after another, without end, from ``np.random.default_rng([seed, rank])``."""
+        return self.worker(rank).stream(rank, seed)
+
+
+class Law(Fleet):
+    """What every law of compute time can do. Times are in seconds."""
 
     @property
     @abstractmethod
@@ -61,39 +71,25 @@ class Law(ABC):
         """Probability that a time exceeds x seconds, of x's shape; accurate far out in the tail."""
         return self._sf(np.asarray(x, dtype=np.float64))
 
-    def cdf(self, x: ArrayLike) -> FloatArray:
-        """Probability that a time is at most x seconds, of x's shape."""
-        return 1.0 - self.sf(x)
-
     def sample(self, rng: np.random.Generator, shape: int | tuple[int, ...] = ()) -> FloatArray:
         """Independent times of the given shape, one uniform number each, in C order."""
         return self._isf(1.0 - np.asarray(generator(rng).random(shape)))
 
     def worker(self, rank: int) -> Law:
-        """The law of one rank: the law itself where all workers are alike."""
         integer("rank", rank)
         return self
 
     def groups(self, K: int) -> dict[Law, int]:
-        """The laws of ranks 0 to K - 1, each with the number of workers that follow it."""
         return {self: integer("K", K, least=1)}
 
     def stream(self, rank: int, seed: int) -> Iterator[float]:
-        """One rank's times, one after another, without end, from ``np.random.default_rng([seed, rank])``."""
-        own = self.worker(rank)
-        if own is not self:
-            yield from own.stream(rank, seed)
-            return
-        rng = np.random.default_rng([integer("seed", seed), rank])
+        rng = np.random.default_rng([integer("seed", seed), integer("rank", rank)])
         while True:
             yield from self.sample(rng, _BLOCK).tolist()
 
-    def row(self, rank: int, T: int, seed: int) -> FloatArray:
-        """The first T times of ``stream(rank, seed)`` as one (T,) array."""
-        own = self.worker(rank)
-        if own is not self:
-            return own.row(rank, T, seed)
-        return self.sample(np.random.default_rng([integer("seed", seed), rank]), T)
+    def _rows(self, q: FloatArray) -> FloatArray:
+        """(n, T) the first T times of n workers' streams; q: (n, T), 1 less their uniform numbers."""
+        return self._isf(q)
 
 
 @dataclass(frozen=True)
@@ -265,10 +261,6 @@ class Scaled(Law):
         number("factor", self.factor, above=0)
 
     @property
-    def inversion(self) -> bool:
-        return self.base.inversion
-
-    @property
     def mean(self) -> float:
         return self.factor * self.base.mean
 
@@ -278,15 +270,39 @@ class Scaled(Law):
     def _sf(self, x: FloatArray) -> FloatArray:
         return self.base._sf(x / self.factor)
 
-    def worker(self, rank: int) -> Law:
-        own = self.base.worker(rank)
-        return self if own is self.base else Scaled(own, self.factor)
-
-    def groups(self, K: int) -> dict[Law, int]:
-        return {Scaled(law, self.factor): n for law, n in self.base.groups(K).items()}
-
     def stream(self, rank: int, seed: int) -> Iterator[float]:
         return (self.factor * x for x in self.base.stream(rank, seed))
 
-    def row(self, rank: int, T: int, seed: int) -> FloatArray:
-        return self.factor * self.base.row(rank, T, seed)
+    def _rows(self, q: FloatArray) -> FloatArray:
+        return self.factor * self.base._rows(q)
+
+
+@dataclass(frozen=True)
+class Recorded(Law):
+    """One worker's recorded times: a stream replays them in order; ``sample`` draws from them at random."""
+
+    times: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.times))
+
+    def _isf(self, q: FloatArray) -> FloatArray:
+        n = len(self.times)
+        return np.sort(self.times)[n - np.ceil(n * q).astype(np.int64)]
+
+    def _sf(self, x: FloatArray) -> FloatArray:
+        return 1.0 - np.searchsorted(np.sort(self.times), x, side="right") / len(self.times)
+
+    def stream(self, rank: int, seed: int) -> Iterator[float]:
+        yield from self.times
+        raise ValueError(self._exhausted())
+
+    def _rows(self, q: FloatArray) -> FloatArray:
+        if q.shape[1] > len(self.times):
+            raise ValueError(self._exhausted())
+        return np.broadcast_to(self.times[: q.shape[1]], q.shape)
+
+    def _exhausted(self) -> str:
+        n = len(self.times)
+        return f"the trace holds {n} steps a worker and one more was asked for: take at most {n} steps or record more"

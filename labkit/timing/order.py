@@ -1,4 +1,4 @@
-"""How long the slowest of K workers takes: the expected maximum, and one draw of it.
+"""How long the slowest of K workers takes: the expected maximum, and how far it falls short.
 
 A barrier lets a step end when its slowest worker does, so a step's expected time is E max of K times.
 For K independent times with inverse survival function Q the maximum is Q(1 - U**(1/K)), U uniform
@@ -19,19 +19,19 @@ import math
 
 import numpy as np
 
+from labkit.checks import FloatArray, generator, number
 from labkit.extras import scipy
-from labkit.timing._check import FloatArray, generator, number
-from labkit.timing.groups import Recorded, Trace
-from labkit.timing.laws import Constant, Law, Pareto, Scaled, ShiftedExponential, Uniform
+from labkit.timing.fleets import Trace
+from labkit.timing.laws import Constant, Fleet, Law, Pareto, Recorded, Scaled
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-def expected_max(law: Law, K: int) -> float:
+def expected_max(law: Fleet, K: int) -> float:
     """Expected time of the slowest of K workers, in seconds; ``math.inf`` where it is infinite.
 
-    Closed forms for Constant, Uniform, ShiftedExponential and Pareto; else quadrature (relative error below
-    1e-9 for the smooth laws of `laws`). For a Trace it is the mean over its steps of the slowest time
+    By quadrature (relative error below 1e-9 for the smooth laws of `laws`), in closed form where the law jumps or its tail
+    is too heavy. For a Trace it is the mean over its steps of the slowest time
     recorded. ValueError if K does not fit the law.
 
     >>> round(expected_max(Uniform(0.0, 1.0), K=9), 6)
@@ -50,7 +50,7 @@ def expected_max(law: Law, K: int) -> float:
     return float(sum(alone) - _sum_of_minima(list(groups.items())))
 
 
-def expected_shortfall(law: Law, K: int, x: float) -> float:
+def expected_shortfall(law: Fleet, K: int, x: float) -> float:
     """Expected seconds by which the slowest of K workers is earlier than x: E max(x - slowest, 0). x: finite, >= 0.
 
     For a Trace it is the mean over its steps. ValueError if K does not fit the law.
@@ -71,7 +71,7 @@ def expected_shortfall(law: Law, K: int, x: float) -> float:
 
 
 def sample_max(
-    law: Law, K: int, rng: np.random.Generator, shape: int | tuple[int, ...] = ()
+    law: Fleet, K: int, rng: np.random.Generator, shape: int | tuple[int, ...] = ()
 ) -> float | FloatArray:
     """Independent draws of the slowest of K workers' times, seconds, of the given shape.
 
@@ -93,17 +93,10 @@ def _alike(law: Law, K: int) -> float:
     match law:
         case Constant(t):
             return float(t)
-        case Uniform(low, high):
-            return low + (high - low) * K / (K + 1)
-        case ShiftedExponential(shift, scale):
-            digamma = scipy("special").digamma
-            return float(shift + scale * (digamma(K + 1) + np.euler_gamma))  # the harmonic number H_K
-        case Pareto(minimum, shape):
-            special = scipy("special")
-            gamma, poch = special.gamma, special.poch
+        case Pareto(minimum, shape):  # near shape 1 the integral has no end
+            special, c = scipy("special"), 1 / shape
             # minimum * Gamma(K + 1) Gamma(1 - c) / Gamma(K + 1 - c): poch takes the ratio without its factors
-            c = 1 / shape
-            return float(minimum * gamma(1 - c) * poch(K + 1 - c, c))
+            return float(minimum * special.gamma(1 - c) * special.poch(K + 1 - c, c))
         case Scaled(base, factor):
             return factor * _alike(base, K)
         case Recorded(times):

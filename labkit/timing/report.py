@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from labkit.checks import FloatArray, number
 from labkit.extras import scipy
-from labkit.timing._check import FloatArray, number
 from labkit.timing.timeline import IntArray, Timeline
 
 _TIE = 1e-12  # arrivals closer than this share of the latest arrival are one and the same
@@ -115,7 +115,7 @@ def straggler_report(timeline: Timeline, false_alarm: float = 0.01) -> Straggler
     false_alarm: probability, at most, of naming a straggler where all workers are alike; in (0, 1).
 
     >>> times = draw(OneStraggler(Uniform(0.09, 0.11), slowdown=3.0, rank=2), K=4, T=30, seed=0)
-    >>> report = straggler_report(bsp(times))
+    >>> report = straggler_report(Synchronous().timeline(times))
     >>> report.times_last.tolist()
     [0, 0, 30, 0]
     """

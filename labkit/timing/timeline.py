@@ -14,10 +14,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labkit.timing._check import FloatArray, integer, matrix
+from labkit.checks import FloatArray, column, every, integer
 
 IntArray = NDArray[np.int64]
-_MARKS = ("start", "arrive", "leave", "end")
 _ROWS = 8  # workers a printed timeline shows one by one
 
 
@@ -55,40 +54,27 @@ class Timeline:
     where: str
 
     def __post_init__(self) -> None:
-        integer("K", self.K, least=1)
-        for name, dtype in [
-            ("rank", int),
-            ("step", int),
-            ("kind", int),
-            ("start_s", float),
-            ("end_s", float),
-        ]:
-            given = np.asarray(getattr(self, name))
-            array = given.astype(np.int64 if dtype is int else np.float64)
-            if array.ndim != 1 or len(array) != len(np.atleast_1d(self.rank)):
-                raise ValueError(
-                    f"{name} must be a 1-D array with one entry a span like rank, got shape {array.shape}"
-                )
-            _all(name, given, array == given if dtype is int else np.full(array.shape, True), "whole numbers")
-            self._set(name, array)
-        self._set("arrivals_s", np.array(self.arrivals_s, dtype=np.float64))
-        object.__setattr__(self, "names", tuple(self.names))
-        _all("rank", self.rank, (self.rank >= 0) & (self.rank < self.K), f"between 0 and {self.K - 1}")
-        _all("step", self.step, self.step >= -1, "a step >= 0, or -1 outside all steps")
-        _all("kind", self.kind, (self.kind >= 0) & (self.kind <= 2), "0 compute, 1 wait or 2 communicate")
-        _all("start_s", self.start_s, np.isfinite(self.start_s), "finite seconds")
+        K, n = integer("K", self.K, least=1), np.size(self.rank)
+        names = tuple(self.names)
+        for name in ("rank", "step", "kind"):
+            object.__setattr__(self, name, column(name, getattr(self, name), n, whole=True))
+        for name in ("start_s", "end_s"):
+            object.__setattr__(self, name, column(name, getattr(self, name), n))
+        arrivals = np.array(self.arrivals_s, dtype=np.float64)
+        arrivals.setflags(write=False)
+        object.__setattr__(self, "arrivals_s", arrivals)
+        object.__setattr__(self, "names", names)
+        every("rank", self.rank, (self.rank >= 0) & (self.rank < K), f"between 0 and {K - 1}")
+        every("step", self.step, self.step >= -1, "a step >= 0, or -1 outside all steps")
+        every("kind", self.kind, (self.kind >= 0) & (self.kind <= 2), "0 compute, 1 wait or 2 communicate")
+        every("start_s", self.start_s, np.isfinite(self.start_s), "finite seconds")
         ordered = np.isfinite(self.end_s) & (self.end_s >= self.start_s)
-        _all("end_s", self.end_s, ordered, "finite seconds, no earlier than its start_s")
-        if self.arrivals_s.shape != (self.K, len(self.names)):
+        every("end_s", self.end_s, ordered, "finite seconds, no earlier than its start_s")
+        if arrivals.shape != (K, len(names)):
             raise ValueError(
-                f"arrivals_s must have shape (K, S) = ({self.K}, {len(self.names)}), S the number of names, "
-                f"got {self.arrivals_s.shape}"
+                f"arrivals_s must have shape (K, S) = ({K}, {len(names)}), S the number of names, got {arrivals.shape}"
             )
-        _all("arrivals_s", self.arrivals_s, ~np.isinf(self.arrivals_s), "seconds, or nan for no arrival")
-
-    def _set(self, name: str, array: NDArray[np.generic]) -> None:
-        array.setflags(write=False)
-        object.__setattr__(self, name, array)
+        every("arrivals_s", arrivals, ~np.isinf(arrivals), "seconds, or nan for no arrival")
 
     @classmethod
     def from_spans(
@@ -120,49 +106,28 @@ class Timeline:
     @classmethod
     def from_marks(
         cls,
-        start_s: ArrayLike,
-        arrive_s: ArrayLike,
-        leave_s: ArrayLike,
-        end_s: ArrayLike,
-        *,
+        *marks: ArrayLike,
+        kinds: Sequence[Kind] = (Kind.COMPUTE, Kind.WAIT, Kind.COMMUNICATE),
+        arrivals_s: ArrayLike | None = None,
         where: str,
         measured: bool = False,
     ) -> Timeline:
-        """From four (K, T) matrices of times: each step computes from start to arrive, waits at the
-        synchronisation point from arrive to leave, and communicates from leave to end."""
-        marks = [
-            matrix(f"{n}_s", m) for n, m in zip(_MARKS, (start_s, arrive_s, leave_s, end_s), strict=True)
-        ]
-        K, T = marks[0].shape
-        for name, m in zip(_MARKS, marks, strict=True):
-            if m.shape != (K, T):
-                raise ValueError(f"{name}_s must have the shape of start_s, ({K}, {T}), got {m.shape}")
+        """From (K, T) matrices of times, one more than there are kinds: in each step every worker does ``kinds[i]`` from
+        ``marks[i]`` to ``marks[i + 1]``; nan where there was nothing. Spans of no time are left out, but for computing.
+        arrivals_s: (K, T) arrivals at each step's synchronisation point; None: when computing ends."""
+        times = [np.asarray(m, dtype=np.float64) for m in marks]
+        if len(times) != len(kinds) + 1 or any(m.ndim != 2 or m.shape != times[0].shape for m in times):
+            shapes = ", ".join(str(m.shape) for m in times)
+            raise ValueError(f"marks must be {len(kinds) + 1} matrices of one shape (K, T), got {shapes}")
+        start, end = np.stack(times[:-1], axis=-1), np.stack(times[1:], axis=-1)
+        rank, step = np.indices(start.shape)[:2]
+        kind = np.broadcast_to(np.array(kinds, dtype=np.int64), start.shape)
+        keep = ~(np.isnan(start) | np.isnan(end)) & ((end != start) | (kind == Kind.COMPUTE))
+        arrived = times[1] if arrivals_s is None else np.asarray(arrivals_s)
         return cls(
-            K, *spans(marks[:3], marks[1:], (Kind.COMPUTE, Kind.WAIT, Kind.COMMUNICATE)),
-            arrivals_s=marks[1], names=tuple(f"step {t}" for t in range(T)), measured=measured, where=where,
+            len(start), rank[keep], step[keep], kind[keep], start[keep], end[keep], arrived,
+            tuple(f"step {t}" for t in range(start.shape[1])), measured, where,
         )  # fmt: skip
-
-    @classmethod
-    def from_steps(
-        cls,
-        compute: ArrayLike,
-        wait: ArrayLike,
-        communicate: ArrayLike,
-        *,
-        where: str,
-        measured: bool = False,
-    ) -> Timeline:
-        """From three (K, T) matrices of durations laid end to end for each worker, from time 0. A worker
-        arrives at a step's synchronisation point when its compute ends."""
-        given = {"compute": compute, "wait": wait, "communicate": communicate}
-        durations = [matrix(name, x) for name, x in given.items()]
-        for name, x in zip(given, durations, strict=True):
-            if x.shape != durations[0].shape:
-                raise ValueError(f"{name} must have compute's shape {durations[0].shape}, got {x.shape}")
-        ends = np.cumsum(np.stack(durations, axis=-1).reshape(len(durations[0]), -1), axis=1)
-        marks = np.concatenate([np.zeros((len(ends), 1)), ends], axis=1)
-        starts = [marks[:, i : i + ends.shape[1] : 3] for i in range(4)]
-        return cls.from_marks(*starts, where=where, measured=measured)
 
     @property
     def T(self) -> int:
@@ -213,6 +178,39 @@ class Timeline:
         ended = np.searchsorted(np.sort(self.end_s[of]), at_s, side="right")
         return (started - ended) / self.K
 
+    def steps(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(K, T) start of the first compute span, its last one's end, and the end of the last compute or communicate span;
+        nan where nothing was computed."""
+        shape = self.K, self.T
+        start, computed, end = np.full(shape, np.inf), np.full(shape, -np.inf), np.full(shape, -np.inf)
+        inside = self.step >= 0
+        compute = inside & (self.kind == Kind.COMPUTE)
+        for into, ufunc, of, value in (
+            (start, np.minimum, compute, self.start_s),
+            (computed, np.maximum, compute, self.end_s),
+            (end, np.maximum, inside & (self.kind != Kind.WAIT), self.end_s),
+        ):
+            ufunc.at(into, (self.rank[of], self.step[of]), value[of])
+        nothing = np.isinf(start)
+        for one in (start, computed, end):
+            one[nothing] = np.nan
+        return start, computed, end
+
+    def lead(self) -> IntArray:
+        """(K, T) steps by which each worker is ahead of the slowest as it starts to compute each step.
+
+        Worker k starts step t when everyone has computed t - lead[k, t] steps. ValueError unless every worker computes in
+        every step.
+        """
+        start, computed, _ = self.steps()
+        if np.isnan(start).any():
+            k, t = np.argwhere(np.isnan(start))[0]
+            raise ValueError(
+                f"timeline must have a compute span for every worker and step, got none for worker {k}, step {t}"
+            )
+        everyone = computed.max(axis=0)  # when the slowest has computed step t
+        return np.arange(self.T) - np.searchsorted(everyone, start, side="right")
+
     def _table(self) -> tuple[str, list[list[str]]]:
         source = "measured on" if self.measured else "simulated:"
         head = f"{self.K} workers, {self.T} steps, {1e3 * self.elapsed_s:.2f} ms ({source} {self.where})"
@@ -236,22 +234,3 @@ class Timeline:
         top = "".join(f"<th>{cell}</th>" for cell in first)
         body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rest)
         return f"<table><caption>{html.escape(head)}</caption><tr>{top}</tr>{body}</table>"
-
-
-def spans(
-    starts: Sequence[FloatArray], ends: Sequence[FloatArray], kinds: Sequence[Kind]
-) -> tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]:
-    """The first five columns of a timeline in which every worker does the same things in every step: the i-th is of
-    ``kinds[i]`` and lasts from ``starts[i]`` to ``ends[i]``, (K, T) matrices of times, nan where there was nothing.
-    Spans of no time are left out, but for those of computing."""
-    start, end = np.stack(starts, axis=-1), np.stack(ends, axis=-1)
-    rank, step = np.indices(start.shape)[:2]
-    kind = np.broadcast_to(np.array(kinds, dtype=np.int64), start.shape)
-    there = ~(np.isnan(start) | np.isnan(end))
-    keep = there & ((end != start) | (kind == Kind.COMPUTE))
-    return rank[keep], step[keep], kind[keep], start[keep], end[keep]
-
-
-def _all(name: str, array: NDArray[np.generic], ok: NDArray[np.bool_], right: str) -> None:
-    if not ok.all():
-        raise ValueError(f"{name} must be {right}, got {array[~ok].flat[0]!r}")

@@ -14,19 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from labkit.collectives.naive import naive_allreduce
-from labkit.collectives.parts import broadcast, broadcast_inplace
+from labkit.collectives import broadcast, naive
 from labkit.comm.base import Comm
 from labkit.comm.errors import Mismatch
 
 _OWNED = "_labkit_owner"
 
 
-def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Names and parameters that want a gradient; one entry for tied ones. ValueError if there are none."""
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that want a gradient; one entry for tied ones. ValueError if there are none."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    found = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    found = [p for p in model.parameters() if p.requires_grad]
     if not found:
         frozen = sum(1 for _ in model.parameters())
         why = f"all of its {frozen} are frozen" if frozen else "it has none"
@@ -34,49 +33,49 @@ def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return found
 
 
-def refuse_owned(parameters: Iterable[nn.Parameter]) -> None:
-    """ValueError if somebody looks after one of the parameters already: two sets of hooks would average it twice."""
-    for p in parameters:
-        other = getattr(p, _OWNED, None)
-        if other is not None:
-            raise ValueError(f"model must be wrapped once, but a {other} looks after its parameters already")
+def adopt(comm: Comm, model: nn.Module, owner: str) -> None:
+    """Look after ``model`` as ``owner``: everyone takes rank 0's parameters and buffers. All ranks must call it.
 
-
-def claim(parameters: Iterable[nn.Parameter], owner: str) -> None:
-    """Mark parameters as looked after by ``owner``."""
-    for p in parameters:
+    ValueError if somebody does already, whose hooks would average it a second time; Mismatch, naming rank and line, unless
+    all ranks bring the same names, shapes and dtypes, and train the same of them.
+    """
+    mine = trainable(model)
+    for p in mine:
+        if hasattr(p, _OWNED):
+            raise ValueError(
+                f"model must be wrapped once, but a {getattr(p, _OWNED)} looks after its parameters already"
+            )
+    named = [("parameter", *each) for each in model.named_parameters()]
+    named += [("buffer", *each) for each in model.named_buffers()]
+    _agree(
+        comm,
+        [
+            f"{kind} {name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}"
+            f"{' (frozen)' if kind == 'parameter' and not t.requires_grad else ''}"
+            for kind, name, t in named
+        ],
+    )
+    share_inplace(comm, [t for _, _, t in named])
+    for p in mine:
         setattr(p, _OWNED, owner)
 
 
 def release(parameters: Iterable[nn.Parameter]) -> None:
-    """Undo ``claim``."""
+    """Undo ``adopt``."""
     for p in parameters:
         if hasattr(p, _OWNED):
             delattr(p, _OWNED)
 
 
-def describe_model(model: nn.Module) -> list[str]:
-    """One line a parameter and a buffer: name, shape, dtype, and whether it is trained."""
-    lines = [
-        f"parameter {name} {tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}"
-        f"{'' if p.requires_grad else ' (frozen)'}"
-        for name, p in model.named_parameters()
-    ]
-    return lines + [
-        f"buffer {name} {tuple(b.shape)} {str(b.dtype).removeprefix('torch.')}"
-        for name, b in model.named_buffers()
-    ]
-
-
-def agree(comm: Comm, lines: list[str]) -> None:
-    """Raise Mismatch, naming rank and line, unless all workers bring the same ``lines``. Everyone must call it."""
+def _agree(comm: Comm, lines: list[str]) -> None:
+    """Raise Mismatch, naming rank and line, unless all workers bring the same ``lines``."""
     if comm.K == 1:
         return
     text = "\n".join(lines).encode()
     mine = int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
     row = np.zeros(comm.K, np.int64)
     row[comm.rank] = mine
-    row = naive_allreduce(comm, row)
+    row = naive.allreduce(comm, row)
     values, counts = np.unique(row, return_counts=True)
     if len(values) == 1:
         return
@@ -117,6 +116,6 @@ def share_inplace(comm: Comm, tensors: Iterable[Tensor], root: int = 0) -> None:
         alike.setdefault((t.dtype, t.device), []).append(t.detach())
     for group in alike.values():
         together = torch.cat([t.reshape(-1) for t in group])
-        broadcast_inplace(comm, together, root)
+        broadcast.inplace(comm, together, root)
         for t, part in zip(group, together.split([t.numel() for t in group]), strict=True):
             t.copy_(part.view(t.shape))

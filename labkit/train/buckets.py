@@ -74,7 +74,7 @@ class Bucket:
         return self.flat.nbytes
 
 
-class Single(Bucket):
+class _Single(Bucket):
     """A bucket of one parameter. Its vector *is* the gradient that autograd made: nothing is copied at all."""
 
     @torch.no_grad()
@@ -110,7 +110,7 @@ def make(parameters: Sequence[nn.Parameter], bucket_bytes: float, first_bytes: f
     for chosen in assign([p.nbytes for p in parameters], limits, kinds):
         own = [parameters[i] for i in chosen]
         if len(own) == 1:
-            made.append(Single(own, own[0].new_zeros(0, requires_grad=False), []))
+            made.append(_Single(own, own[0].new_zeros(0, requires_grad=False), []))
             continue
         flat = own[0].new_zeros(sum(p.numel() for p in own), requires_grad=False)
         parts = flat.split([p.numel() for p in own])

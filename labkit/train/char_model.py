@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from labkit.checks import integer, number
 
-class Block(nn.Module):
+
+class _Block(nn.Module):
     """x (b, length, width) plus what attention finds, plus what the hidden layer makes of it."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -54,13 +56,12 @@ class CharTransformer(nn.Module):
         super().__init__()
         sizes = {"V": V, "length": length, "width": width, "layers": layers, "heads": heads}
         for name, value in sizes.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
+            integer(name, value, least=1)
         if width % heads:
             raise ValueError(f"width must be a multiple of heads = {heads}, got {width}")
         self.length = length
         self.character, self.place = nn.Embedding(V, width), nn.Embedding(length, width)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(_Block(width, heads) for _ in range(layers)))
         self.last_norm, self.score = nn.LayerNorm(width), nn.Linear(width, V, bias=False)
         for name, p in self.named_parameters():
             if name.endswith(("mix.weight", "hidden.2.weight")):
@@ -84,8 +85,7 @@ class CharTransformer(nn.Module):
 
         temperature: > 0; below 1 the likely characters become likelier.
         """
-        if not temperature > 0:
-            raise ValueError(f"temperature must be > 0, got {temperature!r}")
+        number("temperature", temperature, above=0)
         if not len(x):
             raise ValueError("x must hold at least one character to go on from, got none")
         for _ in range(n):

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from labkit.timing._check import integer
+from labkit.checks import integer
 
 _FORMAT = "labkit checkpoint 1"
 _NAME = re.compile(r"step-(\d{12})\.ckpt")

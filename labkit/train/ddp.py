@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,12 +30,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from labkit.comm.base import Comm
-from labkit.train.agree import agree, claim, describe_model, refuse_owned, release, share_inplace, trainable
+from labkit.train.agree import adopt, release, share_inplace, trainable
 from labkit.train.arrivals import Arrivals
 from labkit.train.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, make
-from labkit.train.sums import Started, starter
-from labkit.train.trace import Recorder, Trace
-from labkit.train.uneven import refused
+from labkit.train.sums import Ended, Recorder, Trace, Wait, starter
 
 
 class DDP(nn.Module):
@@ -43,10 +41,11 @@ class DDP(nn.Module):
 
     comm: any world's; the simulated one needs ``overlap=False`` and an ``allreduce``.
     bucket_bytes, first_bytes: a bucket is sent when it holds as many; the first is smaller, to start early.
-    allreduce: one of labkit.collectives' ``..._inplace``, as ``shared_allreduce_inplace``; None: torch's own.
+    allreduce: one of labkit.collectives' ``..._inplace``, as ``shared.allreduce_inplace``; None: torch's own.
     overlap: sum in the background while the backward pass goes on. (In shared memory there is little to wait for:
         ``overlap=False`` is faster there.)
-    uneven: what becomes of different b_k: ``refused`` (a ValueError), ``weighted``, or None for a plain mean unasked.
+    uneven: what becomes of different b_k: "refused" (a ValueError), "weighted" (every example counts the same, on
+        whichever worker it is), or None for a plain mean unasked, which torch's DDP takes (lab 10.3).
     buffers: after each synchronised backward everyone takes the buffers of the first rank that had examples.
     trace: keep the times of the last backward pass in ``last_trace``.
     Raises ValueError for a model without trainable parameters or wrapped already, Mismatch if the ranks' models differ.
@@ -61,25 +60,22 @@ class DDP(nn.Module):
         first_bytes: float = FIRST_BYTES,
         allreduce: Callable[[Comm, Tensor], Any] | None = None,
         overlap: bool = True,
-        uneven: Callable[[np.ndarray, int], float] | None = refused,
+        uneven: Literal["refused", "weighted"] | None = "refused",
         buffers: bool = True,
         trace: bool = False,
     ) -> None:
         super().__init__()
-        parameters = [p for _, p in trainable(model)]
-        refuse_owned(parameters)
+        if uneven not in ("refused", "weighted", None):
+            raise ValueError(f'uneven must be "refused", "weighted" or None, got {uneven!r}')
+        parameters = trainable(model)
         self.module, self.comm = model, comm
         self.buckets: list[Bucket] = make(parameters, bucket_bytes, first_bytes)
         self.last_trace: Trace | None = None
         self._recorder = Recorder(comm) if trace else None
-        if self._recorder is not None and allreduce is not None:
-            allreduce = self._recorder.timed(allreduce)
         self._start = None if comm.K == 1 else starter(comm, allreduce, overlap)
         self._uneven, self._share_buffers = uneven, buffers
         self._last = self._waiting = 0
-        agree(comm, describe_model(model))
-        share_inplace(comm, [*model.parameters(), *model.buffers()])
-        claim(parameters, "DDP")
+        adopt(comm, model, "DDP")
         groups = [bucket.parameters for bucket in self.buckets] if comm.K > 1 else []
         self._arrivals = Arrivals(groups, self._send, self._finish, arrived=self._take)
         self._reset()
@@ -112,7 +108,7 @@ class DDP(nn.Module):
         """Around the loop over this worker's batches, where some have more: who is through keeps answering.
 
         step: what to do after each step that is only answered, usually ``optimizer.step``, so that all stay equal.
-        Needs ``uneven=weighted``.
+        Needs ``uneven="weighted"``.
         """
         yield
         while self.answer():
@@ -121,7 +117,7 @@ class DDP(nn.Module):
     def answer(self) -> bool:
         """Take part in one backward pass without an example. False if nobody has one (then there are no gradients)."""
         if self._uneven is None:
-            raise ValueError("uneven must be weighted for answer() and join() to work, got None")
+            raise ValueError('uneven must be "weighted" for answer() and join() to work, got None')
         if self._start is None:
             return False
         self._reset()
@@ -147,14 +143,14 @@ class DDP(nn.Module):
         self._arrivals.reset()
         self._counts: np.ndarray | None = None
         self._share: float | None = None
-        self._flying: list[Started] = []
+        self._flying: list[Wait] = []
 
     def _count(self) -> np.ndarray:
         """Tell the others how many examples this worker has, and hear how many they have."""
         counts = torch.zeros(self.comm.K, dtype=torch.float64, device=self.comm.device)
         counts[self.comm.rank] = self._last + self._waiting
         with self.comm.collective("DDP's count of examples", counts):  # who is missing here will be named
-            self._sum(counts).wait()
+            self._sum(counts)()
         self._counts = counts.cpu().numpy()
         return self._counts
 
@@ -164,7 +160,7 @@ class DDP(nn.Module):
             self._share = 1 / self.comm.K
             if self._uneven is not None:
                 counts = self._count() if self._counts is None else self._counts
-                self._share = self._uneven(counts, self.comm.rank)
+                self._share = _share(counts, self.comm.rank, self._uneven == "weighted")
         self.buckets[i].take(j, self._share)
 
     def _send(self, i: int, missing: Iterable[int]) -> None:
@@ -172,15 +168,12 @@ class DDP(nn.Module):
         bucket = self.buckets[i]
         for j in missing:
             self._take(i, j)
-        if self._recorder is not None:
-            self._recorder.ready(i, bucket.nbytes)
-        self._flying.append(self._sum(bucket.flat))
-        if self._recorder is not None:
-            self._recorder.flying(self._flying[-1])
+        ended = None if self._recorder is None else self._recorder.ready(i, bucket.nbytes)
+        self._flying.append(self._sum(bucket.flat, ended))
 
-    def _sum(self, x: Tensor) -> Started:
+    def _sum(self, x: Tensor, ended: Ended = None) -> Wait:
         assert self._start is not None
-        return self._start(x)
+        return self._start(x, ended)
 
     @torch.no_grad()
     def _finish(self) -> None:
@@ -190,9 +183,8 @@ class DDP(nn.Module):
         used = [p.grad is not None for bucket in self.buckets for p in bucket.parameters]
         users = torch.tensor(used, dtype=torch.int32, device=self.comm.device)
         last = self._sum(users)
-        for sum_ in self._flying:
-            sum_.wait()
-        last.wait()
+        for wait in [*self._flying, last]:
+            wait()
         somebody = iter(users.tolist())
         for bucket in self.buckets:
             for p, view in zip(bucket.parameters, bucket.views, strict=True):
@@ -209,3 +201,22 @@ class DDP(nn.Module):
 def _examples(arguments: Any) -> int:
     """The length of the first tensor among the arguments of ``forward``; 0 if there is none."""
     return next((len(a) for a in tree_leaves(arguments) if isinstance(a, Tensor) and a.ndim), 0)
+
+
+def _share(counts: np.ndarray, rank: int, weighted: bool) -> float:
+    """What the mean of ``rank`` counts for in everybody's: b_k / M if weighted, M the sum of ``counts`` (K,); else 1 / K."""
+    if weighted:
+        if not counts.any():
+            raise ValueError(
+                "some rank must bring an example, but all bring 0; what is counted is the length of the first tensor "
+                "that the model is given"
+            )
+        return float(counts[rank] / counts.sum())
+    odd = np.flatnonzero(counts != counts[0])
+    if len(odd):
+        k = int(odd[0])
+        raise ValueError(
+            f"every rank must bring equally many examples, but rank {k} brings {counts[k]:.0f} and rank 0 "
+            f'{counts[0]:.0f}; drop the short batch, or weigh by examples with uneven="weighted"'
+        )
+    return 1 / len(counts)

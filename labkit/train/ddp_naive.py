@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.collectives.naive import naive_allreduce
-from labkit.collectives.ring import ring_allreduce_inplace
+from labkit.checks import integer
+from labkit.collectives import naive, ring
 from labkit.comm.base import Comm
 from labkit.train.agree import share_inplace, trainable
 
@@ -38,7 +38,7 @@ def share_parameters(comm: Comm, model: nn.Module) -> None:
 def average_gradients(
     comm: Comm,
     model: nn.Module,
-    allreduce: Callable[[Comm, Tensor], Any] = ring_allreduce_inplace,
+    allreduce: Callable[[Comm, Tensor], Any] = ring.allreduce_inplace,
     examples: int | None = None,
 ) -> None:
     """Replace each gradient by the workers' mean, one all-reduce a parameter.
@@ -56,7 +56,7 @@ def average_gradients(
     [1.0, 1.0, 1.0]
     """
     share = _share(comm, examples)
-    for _, p in trainable(model):
+    for p in trainable(model):
         g = torch.zeros_like(p) if p.grad is None else p.grad.contiguous()
         g.mul_(share)
         allreduce(comm, g)
@@ -66,14 +66,14 @@ def average_gradients(
 def average_gradients_flat(
     comm: Comm,
     model: nn.Module,
-    allreduce: Callable[[Comm, Tensor], Any] = ring_allreduce_inplace,
+    allreduce: Callable[[Comm, Tensor], Any] = ring.allreduce_inplace,
     examples: int | None = None,
 ) -> None:
     """The same with one all-reduce for all: the gradients are copied into one vector, and back.
 
     ValueError if the parameters are of several dtypes, which do not add up in one vector.
     """
-    parameters = [p for _, p in trainable(model)]
+    parameters = trainable(model)
     dtypes = {str(p.dtype) for p in parameters}
     if len(dtypes) > 1:
         raise ValueError(f"model must have parameters of one dtype to be summed flat, got {sorted(dtypes)}")
@@ -89,9 +89,9 @@ def _share(comm: Comm, examples: int | None) -> float:
     """What this worker's mean counts for in everybody's."""
     if examples is None:
         return 1 / comm.K
-    if isinstance(examples, bool) or not isinstance(examples, int) or examples < 0:
-        raise ValueError(f"examples must be a whole number >= 0, got {examples!r}")
-    everyone = float(naive_allreduce(comm, torch.tensor([float(examples)], dtype=torch.float64))[0])
+    everyone = float(
+        naive.allreduce(comm, torch.tensor([float(integer("examples", examples))], dtype=torch.float64))[0]
+    )
     if everyone == 0:
         raise ValueError("examples must be at least 1 on some rank, got 0 on every rank")
     return examples / everyone

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from labkit.collectives.parts import own_chunk
+from labkit.collectives import own_chunk
 from labkit.comm.base import Comm
 
 

@@ -18,14 +18,15 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from labkit.compress.base import Array, Compressor
-from labkit.compress.scheme import Dice, Scheme, Spent, Wire, as_scheme, dice
+from labkit.checks import integer
+from labkit.compress import Rngs, Scheme, Wire, rngs
+from labkit.compress.wire import Array
 
 #: Makes a scheme for a bucket from the shapes of the parameters in it, as ``lambda shapes: PowerSGD(shapes, r=4)``.
-ForShapes = Callable[[tuple[tuple[int, ...], ...]], Scheme | Compressor]
+ForShapes = Callable[[tuple[tuple[int, ...], ...]], Scheme]
 
 
-class OverTorch(Wire):
+class _OverTorch(Wire):
     """The wire of a process in a torch process group; numpy vectors cross on the group's own device."""
 
     def __init__(self, group: Any = None, device: str | torch.device = "cpu") -> None:
@@ -54,25 +55,22 @@ class Compression:
     group: the process group; None: the default one. seed: the same on every rank. plain_steps: how many steps to begin with
     are plain all-reduces, at least 2.
     nbytes: bytes of messages that this worker has brought to the wire so far; what a ring or a gather makes of them is
-    ``labkit.compress.sent_bytes``. spent: seconds of the last bucket. memories: what is remembered, by number of bucket.
+    ``labkit.compress.sent_bytes``. memories: what is remembered, by number of bucket.
     """
 
     def __init__(
-        self, how: Scheme | Compressor | ForShapes, group: Any = None, seed: int = 0, plain_steps: int = 2
+        self, how: Scheme | ForShapes, group: Any = None, seed: int = 0, plain_steps: int = 2
     ) -> None:
-        if isinstance(plain_steps, bool) or not isinstance(plain_steps, int) or plain_steps < 2:
-            raise ValueError(f"plain_steps must be a whole number >= 2, got {plain_steps!r}")
-        self._how = how if callable(how) else as_scheme(how)
-        self.group, self.seed, self.plain_steps = group, seed, plain_steps
+        self._how = how if callable(how) else Scheme.of(how)
+        self.group, self.seed, self.plain_steps = group, seed, integer("plain_steps", plain_steps, least=2)
         self.step = self.nbytes = 0
-        self.spent = Spent(0.0, 0.0, 0.0)
         self.memories: dict[int, Any] = {}
-        self._kept: dict[int, tuple[Scheme, Dice]] = {}
+        self._kept: dict[int, tuple[Scheme, Rngs]] = {}
 
     def mean(self, bucket: dist.GradBucket) -> torch.Tensor:
         """The mean over the workers of what they say of this bucket, in its buffer."""
         buffer, index = bucket.buffer(), bucket.index()
-        wire = OverTorch(self.group, buffer.device)
+        wire = _OverTorch(self.group, buffer.device)
         if self.step < self.plain_steps:
             buffer.div_(wire.K)
             dist.all_reduce(buffer, group=self.group)
@@ -80,20 +78,18 @@ class Compression:
         else:
             g = buffer.detach().cpu().numpy()
             scheme, draws = self._for(bucket, g)
-            wire.start()
             out, self.memories[index] = scheme.mean(wire, g, self.memories[index], draws)
-            self.spent = wire.stop()
             self.nbytes += wire.nbytes
             buffer.copy_(torch.from_numpy(out.mean))
         self.step += bucket.is_last()
         return buffer
 
-    def _for(self, bucket: dist.GradBucket, g: Array) -> tuple[Scheme, Dice]:
+    def _for(self, bucket: dist.GradBucket, g: Array) -> tuple[Scheme, Rngs]:
         index = bucket.index()
         if index not in self._kept:
             shapes = tuple(tuple(part.shape) for part in bucket.gradients())
-            scheme = self._how if isinstance(self._how, Scheme) else as_scheme(self._how(shapes))
-            draws = dice(self.seed + index, dist.get_rank(self.group))
+            scheme = self._how if isinstance(self._how, Scheme) else Scheme.of(self._how(shapes))
+            draws = rngs(self.seed + index, dist.get_rank(self.group))
             self._kept[index] = scheme, draws
             self.memories[index] = scheme.start(len(g), g.dtype, draws)
         return self._kept[index]

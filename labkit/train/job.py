@@ -16,6 +16,7 @@ Symbols: K ranks, T steps, B examples in the batch of all ranks.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import signal
@@ -27,6 +28,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from labkit.checks import integer
 from labkit.learn import digits, split
 from labkit.train import checkpoint
 from labkit.train.recorder import StragglerRecorder
@@ -38,7 +40,7 @@ def batch_of(t: int, N: int, B: int, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(N)[i * B : (i + 1) * B]
 
 
-def model_of(seed: int, features: int = 64, classes: int = 10) -> torch.nn.Module:
+def _model_of(seed: int, features: int = 64, classes: int = 10) -> torch.nn.Module:
     """A multi-layer perceptron, the same on every rank that gives the same seed."""
     torch.manual_seed(seed)
     return torch.nn.Sequential(
@@ -67,17 +69,27 @@ def train(
     X, y = (torch.from_numpy(np.ascontiguousarray(a)) for a in (data.X, data.y))
     X, y = X.to(torch.float32), y.to(torch.int64)
     for name, value, least in (("T", T, 1), ("every", every, 1), ("B", B, K)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+        integer(name, value, least)
     if len(X) < B:
         raise ValueError(f"B must be at most the {len(X)} examples there are, got {B}")
     start = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
-    model = model_of(seed)
+    model = _model_of(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    begun, state = _newest(directory, rank)
+    found = [checkpoint.latest(directory) if rank == 0 else None]
+    dist.broadcast_object_list(found, src=0)
+    begun, state = found[0] or (0, None)
     if state is not None:
-        _refuse_another(directory, begun, state, T, B, seed)
+        # which batches are done depends on B and the seed
+        if (state["B"], state["seed"]) != (B, seed):
+            raise ValueError(
+                f"directory must be a new one for another job: {directory} holds one with B = {state['B']} and seed = "
+                f"{state['seed']}, got B = {B} and seed = {seed}"
+            )
+        if begun > T:
+            raise ValueError(
+                f"T must be at least the {begun} steps that the job in {directory} has done, got {T}"
+            )
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     loss = None
@@ -87,20 +99,16 @@ def train(
             if rank == kill_rank and kill_at[start : start + 1] == (t,):
                 os.kill(os.getpid(), signal.SIGKILL)
             mine = split(batch_of(t, len(X), B, seed), K)[rank]
-            torch.manual_seed(hash_of(seed, t, rank))  # dropout, too, is a function of the step
+            # dropout, too, is a function of the step
+            torch.manual_seed(int(np.random.SeedSequence((seed, t, rank)).generate_state(1)[0]))
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(ddp(X[mine]), y[mine], reduction="sum")
             (loss * (K / B)).backward()  # DDP divides by K: a mean over the batch, whatever the shares
             optimizer.step()
             if (t + 1) % every == 0 or t + 1 == T:
                 if rank == 0:
-                    state = {
-                        "model": model.state_dict(),
-                        "optimizer": optimizer.state_dict(),
-                        "B": B,
-                        "seed": seed,
-                    }
-                    checkpoint.save(directory, t + 1, state)
+                    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                    checkpoint.save(directory, t + 1, {**state, "B": B, "seed": seed})
                 dist.barrier()  # a checkpoint counts when it is there
         verdict = recorder.report().verdict if T - begun > 1 else "too few steps"
     return {
@@ -109,46 +117,17 @@ def train(
         "first": begun,
         "last": T,
         "loss": None if loss is None else loss.item() / len(split(np.arange(B), K)[rank]),
-        "sha256": digest(model),
+        "sha256": _digest(model),
         "verdict": verdict,
     }
 
 
-def hash_of(*numbers: int) -> int:
-    """One seed made of several whole numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
-
-
-def digest(model: torch.nn.Module) -> str:
+def _digest(model: torch.nn.Module) -> str:
     """SHA-256 of all parameters' bits."""
-    import hashlib
-
     bits = hashlib.sha256()
     for p in model.parameters():
         bits.update(p.detach().cpu().numpy().tobytes())
     return bits.hexdigest()
-
-
-def _newest(directory: str | os.PathLike[str], rank: int) -> tuple[int, Any]:
-    """The newest whole checkpoint as rank 0 finds it, on every rank; ``(0, None)`` if there is none."""
-    found = [checkpoint.latest(directory) if rank == 0 else None]
-    dist.broadcast_object_list(found, src=0)
-    return found[0] or (0, None)
-
-
-def _refuse_another(
-    directory: str | os.PathLike[str], begun: int, state: dict[str, Any], T: int, B: int, seed: int
-) -> None:
-    """ValueError unless the checkpoint belongs to this job: which batches are done depends on B and the seed."""
-    if (state["B"], state["seed"]) != (B, seed):
-        raise ValueError(
-            f"directory must be a new one for another job: {directory} holds one with B = {state['B']} and seed = "
-            f"{state['seed']}, got B = {B} and seed = {seed}"
-        )
-    if begun > T:
-        raise ValueError(
-            f"T must be at least the {begun} steps that the job in {directory} has done, got {T}"
-        )
 
 
 def main() -> None:

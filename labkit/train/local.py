@@ -22,17 +22,16 @@ Symbols: K workers, P parameters, H inner steps per outer step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from labkit.collectives import broadcast_inplace, ring_allreduce_inplace
+from labkit.checks import integer, number
+from labkit.collectives import ring
 from labkit.comm.base import Comm
-
-#: Replaces a vector by the sum of all workers' vectors.
-AllReduceInplace = Callable[[Comm, Tensor], None]
+from labkit.train.agree import share_inplace
 
 
 class DiLoCo:
@@ -42,7 +41,7 @@ class DiLoCo:
         over rank 0's at once (a broadcast).
     comm: this worker's end of the group. H: inner steps per outer step, >= 1.
     lr, momentum: of the outer SGD, lr > 0, 0 <= momentum < 1; Nesterov's if momentum > 0.
-    allreduce: how the outer gradients are added up.
+    allreduce: replaces the outer gradient by the sum of all workers'.
     Raises ValueError for anything else.
 
     anchor: (P,) where all workers last agreed. steps: inner steps since then. rounds: outer steps taken.
@@ -55,19 +54,15 @@ class DiLoCo:
         H: int,
         lr: float = 0.7,
         momentum: float = 0.9,
-        allreduce: AllReduceInplace = ring_allreduce_inplace,
+        allreduce: Callable[[Comm, Tensor], Any] = ring.allreduce_inplace,
     ) -> None:
-        if isinstance(H, bool) or not isinstance(H, int) or H < 1:
-            raise ValueError(f"H must be a whole number of inner steps >= 1, got {H!r}")
-        if not (isinstance(lr, (int, float)) and math.isfinite(lr) and lr > 0):
-            raise ValueError(f"lr, the outer learning rate, must be finite and > 0, got {lr!r}")
-        if not (isinstance(momentum, (int, float)) and 0 <= momentum < 1):
-            raise ValueError(f"momentum must be at least 0 and below 1, got {momentum!r}")
-        self.params = _checked(params)
-        self.comm, self.H, self.allreduce = comm, H, allreduce
-        self.anchor = _flat(self.params)
-        broadcast_inplace(comm, self.anchor)
-        _set_inplace(self.params, self.anchor)
+        lr, momentum = number("lr", lr, above=0), number("momentum", momentum, least=0)
+        if momentum >= 1:
+            raise ValueError(f"momentum must be below 1, got {momentum!r}")
+        self.params = _learning(params)
+        self.comm, self.H, self.allreduce = comm, integer("H", H, least=1), allreduce
+        share_inplace(comm, self.params)
+        self.anchor = self._flat()
         self.optimiser = torch.optim.SGD([self.anchor], lr=lr, momentum=momentum, nesterov=momentum > 0)
         self.steps = self.rounds = 0
 
@@ -82,11 +77,12 @@ class DiLoCo:
     @torch.no_grad()
     def synchronise(self) -> None:
         """The outer step, whatever ``H`` says: afterwards every worker has the same parameters. All must call it."""
-        outer_gradient = self.anchor - _flat(self.params)
+        outer_gradient = self.anchor - self._flat()
         self.allreduce(self.comm, outer_gradient)
         self.anchor.grad = outer_gradient / self.comm.K
         self.optimiser.step()
-        _set_inplace(self.params, self.anchor)
+        for p, value in zip(self.params, self.anchor.split([p.numel() for p in self.params]), strict=True):
+            p.copy_(value.view_as(p))
         self.steps = 0
         self.rounds += 1
 
@@ -95,25 +91,12 @@ class DiLoCo:
         if self.steps:
             self.synchronise()
 
-
-def average_gradients_inplace(
-    params: Iterable[Tensor], comm: Comm, allreduce: AllReduceInplace = ring_allreduce_inplace
-) -> None:
-    """Replace every ``.grad`` by its mean over the workers, all in one message: what plain synchronous training does.
-
-    Call between ``backward()`` and the optimiser's step. Raises ValueError where a parameter has no gradient.
-    """
-    chosen = _checked(params)
-    if any(p.grad is None for p in chosen):
-        raise ValueError("params must all have a gradient: call backward() first")
-    total = torch.cat([p.grad.flatten() for p in chosen])
-    allreduce(comm, total)
-    total /= comm.K
-    for p, mean in zip(chosen, total.split([p.numel() for p in chosen]), strict=True):
-        p.grad.copy_(mean.view_as(p))
+    def _flat(self) -> Tensor:
+        """All parameters end to end, (P,), as a copy."""
+        return torch.cat([p.detach().flatten() for p in self.params])
 
 
-def _checked(params: Iterable[Tensor]) -> list[Tensor]:
+def _learning(params: Iterable[Tensor]) -> list[Tensor]:
     chosen = [p for p in params if isinstance(p, Tensor) and p.requires_grad]
     if not chosen:
         raise ValueError(
@@ -123,14 +106,3 @@ def _checked(params: Iterable[Tensor]) -> list[Tensor]:
     if len(kinds) > 1:
         raise ValueError(f"params must all be of one dtype and on one device, got {', '.join(kinds)}")
     return chosen
-
-
-def _flat(params: list[Tensor]) -> Tensor:
-    """All parameters end to end, (P,), as a copy."""
-    return torch.cat([p.detach().flatten() for p in params])
-
-
-def _set_inplace(params: list[Tensor], values: Tensor) -> None:
-    with torch.no_grad():
-        for p, value in zip(params, values.split([p.numel() for p in params]), strict=True):
-            p.copy_(value.view_as(p))

@@ -30,6 +30,8 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from labkit import machine
+from labkit.checks import integer
+from labkit.show.lanes import late
 from labkit.timing import Kind, StragglerReport, Timeline, straggler_report
 from labkit.train.arrivals import run_at_end_of_backward
 
@@ -54,20 +56,16 @@ class StragglerRecorder:
     """
 
     def __init__(self, model: torch.nn.Module | None = None, group: Any = None, keep: int = 10_000) -> None:
-        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-            raise ValueError(f"keep must be a whole number of steps >= 1, got {keep!r}")
         self._group = group
-        self._marks: deque[tuple[Any, Any, Any]] = deque(maxlen=keep)
+        self._marks: deque[tuple[Any, Any, Any]] = deque(maxlen=integer("keep", keep, least=1))
         self._left: Any = None
         self._arrived: Any = None
         self._backward = -1
         self._complete = True
         self._handles: list[Any] = []
         self._clock: Any = time.perf_counter
-        if model is not None:
-            self._attach(model)
-
-    def _attach(self, model: torch.nn.Module) -> None:
+        if model is None:
+            return
         mine = [p for p in model.parameters() if p.requires_grad]
         if not mine:
             raise ValueError("model must have a parameter that takes a gradient, got none")
@@ -216,9 +214,7 @@ class Recording:
 
     def figure(self, steps: int = 12) -> Any:
         """Two plots, the lanes of the last ``steps`` steps and how often each rank was last. A matplotlib Figure."""
-        from labkit.show.recording import draw
-
-        return draw(self, steps)
+        return late(self.timeline, self.ranks, steps)
 
     def __str__(self) -> str:
         shares = ", ".join(

@@ -1,107 +1,138 @@
-"""How a bucket is summed: at once, in the background by one of labkit's own all-reduces, or by torch's.
+"""How a bucket is summed, and when: at once, in the background by one of labkit's own all-reduces, or by torch's.
 
-``start(x)`` begins to replace the tensor ``x`` by the sum of all workers' ``x`` and returns a request; until its
-``wait()`` returns, ``x`` is not to be touched. Sums that are under way end in the order in which they were started, and
-every worker starts them in the same order.
+``start(x, ended)`` begins to replace the tensor ``x`` by the sum of all workers' ``x`` and returns a function that waits
+for it; until that has returned, ``x`` is not to be touched. ``ended()`` is called when the sum has been made, on whatever
+thread. Sums that are under way end in the order in which they were started, and every worker starts them in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from torch import Tensor
 
 from labkit.comm.base import Comm
 
-
-class Started(Protocol):
-    """A sum under way."""
-
-    def wait(self) -> Any:
-        """Block until the sum is there."""
+Wait = Callable[[], Any]
+#: Called when a sum has ended, with the time when it began, if known.
+Ended = Callable[[float | None], None] | None
 
 
-Start = Callable[[Tensor], Started]
+def starter(
+    comm: Any, allreduce_inplace: Callable[[Comm, Tensor], Any] | None, overlap: bool
+) -> Callable[[Tensor, Ended], Wait]:
+    """The way to sum: labkit's ``allreduce_inplace``, or, if None, torch's own, of which labkit counts no bytes.
 
-
-def at_once(comm: Comm, allreduce_inplace: Callable[[Comm, Tensor], Any]) -> Start:
-    """Each sum is made when it is asked for; nothing overlaps."""
-
-    def start(x: Tensor) -> Started:
-        allreduce_inplace(comm, x)
-        return _DONE
-
-    return start
-
-
-def in_background(comm: Comm, allreduce_inplace: Callable[[Comm, Tensor], Any]) -> Start:
-    """One thread makes the sums while the caller computes: the messages of ``comm`` are then that thread's alone.
-
-    autograd lets go of Python's lock while it computes, so this thread gets its turn. ValueError in the simulated world,
-    where a worker has one clock.
+    overlap: the sums are made while the caller computes. labkit's own then have a thread, and the messages of ``comm`` are
+    that thread's alone; autograd lets go of Python's lock while it computes, so this thread gets its turn. ValueError for
+    what the simulated world cannot do: a worker has one clock there, and torch no process group.
     """
-    if not hasattr(comm, "group"):
+    simulated = not hasattr(comm, "group")
+    if simulated and allreduce_inplace is None:
+        raise ValueError("allreduce must be one of labkit.collectives in the simulated world, got None")
+    if simulated and overlap:
         raise ValueError(
             "overlap needs real worker processes, and this is the simulated world: pass overlap=False"
         )
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="labkit sums")
 
-    def start(x: Tensor) -> Started:
-        return _Submitted(thread.submit(allreduce_inplace, comm, x))
+    def summed(x: Tensor, ended: Ended) -> None:
+        assert allreduce_inplace is not None
+        begun = comm.now()
+        allreduce_inplace(comm, x)
+        if ended is not None:
+            ended(begun)
+
+    def start(x: Tensor, ended: Ended) -> Wait:
+        wait: Wait
+        if allreduce_inplace is None:
+            work = comm.group.allreduce([x])
+            if ended is not None:
+                work.get_future().then(lambda _: ended(None))
+            wait = partial(_wait_for, comm, work)
+        elif overlap:
+            wait = thread.submit(summed, x, ended).result
+        else:
+            wait = partial(summed, x, ended)
+        if overlap:
+            return wait
+        wait()
+        return lambda: None
 
     return start
 
 
-def by_torch(comm: Any) -> Start:
-    """torch's own asynchronous all-reduce of the process group. labkit counts no bytes of it."""
-
-    def start(x: Tensor) -> Started:
-        return _Posted(comm, comm.group.allreduce([x]))
-
-    return start
+def _wait_for(comm: Any, work: Any) -> None:
+    """Block until torch has made the sum."""
+    comm._long_wait(True)
+    work.wait()
+    comm._long_wait(False)
 
 
-def starter(comm: Comm, allreduce_inplace: Callable[[Comm, Tensor], Any] | None, overlap: bool) -> Start:
-    """The way to sum: labkit's ``allreduce_inplace``, in the background if ``overlap``; None: torch's own."""
-    if allreduce_inplace is not None:
-        return (in_background if overlap else at_once)(comm, allreduce_inplace)
-    if not hasattr(comm, "group"):
-        raise ValueError("allreduce must be one of labkit.collectives in the simulated world, got None")
-    start = by_torch(comm)
+@dataclass(frozen=True)
+class _Flight:
+    """One bucket. Its gradients were there at ready_s; its sum was made from start_s to end_s.
 
-    def start_and_wait(x: Tensor) -> Started:
-        start(x).wait()
-        return _DONE
+    When torch begins a sum nobody hears: start_s is then when it could begin, with the one before ended.
+    """
 
-    return start if overlap else start_and_wait
+    nbytes: int
+    ready_s: float
+    start_s: float
+    end_s: float
 
 
-class _Done:
-    def wait(self) -> None:
-        """Nothing to wait for."""
+@dataclass(frozen=True)
+class Trace:
+    """One backward pass on one worker, seconds on the launch's clock.
+
+    begin_s: the forward pass was over. computed_s: so was the backward computation. end_s: the last sum was there.
+    flights: the buckets, in the order in which they left.
+    """
+
+    begin_s: float
+    computed_s: float
+    end_s: float
+    flights: tuple[_Flight, ...]
+
+    @property
+    def exposed_s(self) -> float:
+        """Time after the computation in which there was nothing to do but wait for sums."""
+        return self.end_s - self.computed_s
 
 
-_DONE = _Done()
+class Recorder:
+    """Takes the times down for ``DDP(trace=True)``."""
 
+    def __init__(self, comm: Comm) -> None:
+        self._now = comm.now
+        self._begin = self._computed = 0.0
+        self._ready: list[tuple[int, float]] = []
+        self._made: dict[int, tuple[float | None, float]] = {}  # a sum's begin, if known, and its end
 
-class _Posted:
-    def __init__(self, comm: Any, work: Any) -> None:
-        self._comm, self._work = comm, work
-        self.get_future = work.get_future
+    def forward_done(self) -> None:
+        self._begin = self._now()
 
-    def wait(self) -> None:
-        """Block until torch has made the sum; meanwhile the launcher can see that this rank waits for the others."""
-        self._comm._long_wait(True)
-        self._work.wait()
-        self._comm._long_wait(False)
+    def ready(self, i: int, nbytes: int) -> Callable[[float | None], None]:
+        """Bucket i is complete. Returns what to call when it has been summed, with the time when that began, if known."""
+        if i == 0:
+            self._ready, self._made = [], {}
+        self._ready.append((nbytes, self._now()))
+        return lambda begun: self._made.__setitem__(i, (begun, self._now()))
 
+    def computed(self) -> None:
+        self._computed = self._now()
 
-class _Submitted:
-    def __init__(self, future: Future) -> None:
-        self._future = future
-
-    def wait(self) -> None:
-        """Block until the thread has made the sum; raises what it raised."""
-        self._future.result()
+    def done(self) -> Trace:
+        end = self._now()
+        flights, free = [], 0.0
+        for i, (nbytes, ready) in enumerate(self._ready):
+            begun, ended = self._made.get(i, (None, end))
+            start = max(ready, free) if begun is None else begun  # one sum after the other
+            free = max(ended, start)
+            flights.append(_Flight(nbytes, ready, start, free))
+        return Trace(self._begin, self._computed, end, tuple(flights))

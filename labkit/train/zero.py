@@ -22,10 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.collectives.naive import naive_allreduce
-from labkit.collectives.parts import all_gather_inplace, reduce_scatter_inplace
+from labkit.collectives import all_gather, naive, reduce_scatter
 from labkit.comm.base import Comm
-from labkit.train.agree import agree, claim, describe_model, refuse_owned, release, share_inplace, trainable
+from labkit.train.agree import adopt, release, trainable
 from labkit.train.arrivals import Arrivals
 from labkit.train.buckets import BUCKET_BYTES, assign
 from labkit.train.flat import Flat, storage_bytes
@@ -56,14 +55,12 @@ class Sharded:
         whole: bool = False,
         **options: Any,
     ) -> None:
-        named = trainable(model)
-        refuse_owned(p for _, p in named)
+        trainable(model)
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         dtypes = sorted({str(p.dtype) for _, p in named})
         if len(dtypes) > 1:
             raise ValueError(f"model must have parameters of one dtype to be sharded, got {dtypes}")
-        agree(comm, describe_model(model))
-        share_inplace(comm, [*model.parameters(), *model.buffers()])
-        claim((p for _, p in named), type(self).__name__)
+        adopt(comm, model, type(self).__name__)
         self.comm, self.model = comm, model
         more_for = {p: {} if options_of is None else options_of(name, p) for name, p in named}
         self.flats = [Flat.of(comm, part, whole) for part in self._groups(named)]
@@ -82,6 +79,7 @@ class Sharded:
                 alike["params"].append(piece)
         nothing = [{"params": [nn.Parameter(torch.empty(0, device=comm.device))]}]
         self.inner = optimizer(groups or nothing, **options)
+        self._sums: list[Tensor] = []  # what gathers the gradients until the step
 
     def _groups(self, named: list[tuple[str, nn.Parameter]]) -> Sequence[Sequence[tuple[str, nn.Parameter]]]:
         """Which parameters share a vector."""
@@ -116,7 +114,7 @@ class Sharded:
         """Scale the gradient to length ``max_norm`` if it is longer: 8 bytes more to sum, for the chunks' squares."""
         grads = [piece.grad for own in self._pieces for piece in own if piece.grad is not None]
         squares = sum((g.double().square().sum() for g in grads), torch.zeros((), dtype=torch.float64))
-        norm = float(naive_allreduce(self.comm, squares.cpu().reshape(1))[0]) ** 0.5
+        norm = float(naive.allreduce(self.comm, squares.cpu().reshape(1))[0]) ** 0.5
         factor = min(1.0, max_norm / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_
         for g in grads:
             g.mul_(factor)
@@ -124,11 +122,7 @@ class Sharded:
     def _shared(self) -> None:
         """All-gather the vectors: every rank gets the others' new chunks."""
         for vector in self.vectors:
-            all_gather_inplace(self.comm, vector)
-
-    def _gradients(self) -> list[Tensor | None]:
-        """Everything that holds gradients."""
-        return [p.grad for flat in self.flats for p in flat.parameters]
+            all_gather.inplace(self.comm, vector)
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -142,7 +136,7 @@ class Sharded:
         masters = [] if self.masters is self.chunks else self.masters
         return {
             "parameters": storage_bytes([*parameters, *self.chunks]),
-            "gradients": storage_bytes(self._gradients()),
+            "gradients": storage_bytes([*(p.grad for f in self.flats for p in f.parameters), *self._sums]),
             "state": storage_bytes([*state, *masters]),
         }
 
@@ -173,7 +167,7 @@ class Zero1(Sharded):
                 elif p.grad.data_ptr() != view.data_ptr():
                     view.copy_(p.grad)
             sums.mul_(1 / self.comm.K)
-            reduce_scatter_inplace(self.comm, sums)
+            reduce_scatter.inplace(self.comm, sums)
         self._update([s[f.low : f.high] for f, s in zip(self.flats, self._sums, strict=True)], max_norm)
         self._shared()
         self.zero_grad()
@@ -186,15 +180,14 @@ class Zero1(Sharded):
             for p, view in zip(flat.parameters, views, strict=True):
                 p.grad = view
 
-    def _gradients(self) -> list[Tensor | None]:
-        return [*super()._gradients(), *self._sums]
-
 
 class Zero2(Sharded):
     """Stage 2: state and gradients are sharded. Each backward pass adds this rank's chunk of the mean to what it keeps.
 
     bucket_bytes: gradients of so many bytes are on every worker at a time.
     """
+
+    _in_order = True  # whether buckets are summed in one order on all ranks by our own doing
 
     def __init__(
         self, comm: Comm, model: nn.Module, *args: Any, bucket_bytes: float = BUCKET_BYTES, **options: Any
@@ -203,7 +196,7 @@ class Zero2(Sharded):
         super().__init__(comm, model, *args, **options)
         self._sums = [torch.zeros_like(c) for c in self.chunks]
         groups = [flat.parameters for flat in self.flats]
-        self._arrivals = Arrivals(groups, self._reduce, lambda: None)
+        self._arrivals = Arrivals(groups, self._reduce, self._end, in_order=self._in_order)
 
     def _groups(self, named: list[tuple[str, nn.Parameter]]) -> Sequence[Sequence[tuple[str, nn.Parameter]]]:
         buckets = assign([p.nbytes for _, p in named], [self._bucket_bytes])
@@ -211,10 +204,18 @@ class Zero2(Sharded):
 
     @torch.no_grad()
     def _reduce(self, i: int, missing: set[int]) -> None:
+        """The gradients of vector i are there."""
         flat = self.flats[i]
         together = flat.take_gradients(1 / self.comm.K)
-        reduce_scatter_inplace(self.comm, together)
+        self._free(i)
+        reduce_scatter.inplace(self.comm, together)
         self._sums[i] += together[flat.low : flat.high]
+
+    def _free(self, i: int) -> None:
+        """Let vector i go, where it can come again."""
+
+    def _end(self) -> None:
+        """The backward pass is over."""
 
     @torch.no_grad()
     def step(self, max_norm: float | None = None) -> None:
@@ -226,14 +227,12 @@ class Zero2(Sharded):
     def zero_grad(self) -> None:
         """Forget the gradients, also those of a backward pass that failed."""
         self._arrivals.reset()
-        for sums in self._sums:
+        self._end()
+        for i, (flat, sums) in enumerate(zip(self.flats, self._sums, strict=True)):
             sums.zero_()
-        for flat in self.flats:
             for p in flat.parameters:
                 p.grad = None
-
-    def _gradients(self) -> list[Tensor | None]:
-        return [*super()._gradients(), *self._sums]
+            self._free(i)
 
     def close(self) -> None:
         """Let the model go: it keeps its parameters and may be wrapped again."""

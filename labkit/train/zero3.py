@@ -20,13 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from labkit.collectives.parts import all_gather_inplace, reduce_scatter_inplace
+from labkit.collectives import all_gather
 from labkit.comm.base import Comm
-from labkit.train.arrivals import Arrivals
-from labkit.train.zero import Sharded
+from labkit.train.zero import Zero2
 
 
-class Zero3(Sharded):
+class Zero3(Zero2):
     """Stage 3: parameters, gradients and state are sharded.
 
     units: the modules whose parameters come and go together; None: the model's children. What is in none of them, or in
@@ -35,6 +34,8 @@ class Zero3(Sharded):
         False keeps them in between: fewer bytes are sent, and at the end of the forward pass everything is there.
     Between steps a parameter has no elements; ``with optimizer.gathered():`` shows all of them, to save or look at.
     """
+
+    _in_order = False  # units end their backward pass in the order of the model
 
     def __init__(
         self,
@@ -50,11 +51,8 @@ class Zero3(Sharded):
         if strangers:
             raise ValueError(f"units must be modules inside the model, got a {strangers[0]} that is not")
         self._model, self._free_after_forward = model, free_after_forward
-        super().__init__(comm, model, *args, **options)
-        self._sums = [torch.zeros_like(c) for c in self.chunks]
         self._in_backward = False
-        groups = [flat.parameters for flat in self.flats]
-        self._arrivals = Arrivals(groups, self._reduce, self._end, in_order=False)
+        super().__init__(comm, model, *args, **options)
         self._handles = []
         for i, owner in enumerate(self._owners):
             self._handles.append(owner.register_forward_pre_hook(partial(self._before, i)))
@@ -90,7 +88,7 @@ class Zero3(Sharded):
         flat, vector = self.flats[i], self.vectors[i]
         vector.untyped_storage().resize_(flat.n * vector.itemsize)
         vector[flat.low : flat.high] = self.chunks[i]
-        all_gather_inplace(self.comm, vector)
+        all_gather.inplace(self.comm, vector)
         for p, view in zip(flat.parameters, flat.views(vector), strict=True):
             p.data = view
         self._here[i] = True
@@ -120,33 +118,11 @@ class Zero3(Sharded):
         self._arrivals.begin()
         self._gather(i)
 
-    @torch.no_grad()
-    def _reduce(self, i: int, missing: set[int]) -> None:
-        """The gradients of unit i are there."""
-        flat = self.flats[i]
-        together = flat.take_gradients(1 / self.comm.K)
-        self._free(i)
-        reduce_scatter_inplace(self.comm, together)
-        self._sums[i] += together[flat.low : flat.high]
-
     def _end(self) -> None:
         self._in_backward = False
 
-    @torch.no_grad()
-    def step(self, max_norm: float | None = None) -> None:
-        """Step this rank's chunks; the next forward pass gathers what is new. max_norm as in ``Zero1``."""
-        self._update(self._sums, max_norm)
-        self.zero_grad()
-
-    def zero_grad(self) -> None:
-        """Forget the gradients, and what a pass that failed has left."""
-        self._arrivals.reset()
-        self._in_backward = False
-        for i, (flat, sums) in enumerate(zip(self.flats, self._sums, strict=True)):
-            sums.zero_()
-            for p in flat.parameters:
-                p.grad = None
-            self._free(i)
+    def _shared(self) -> None:
+        """Nothing yet: the next forward pass gathers what is new."""
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -159,12 +135,8 @@ class Zero3(Sharded):
             for i in range(len(self.flats)):
                 self._free(i)
 
-    def _gradients(self) -> list[Tensor | None]:
-        return [*super()._gradients(), *self._sums]
-
     def close(self) -> None:
         """Let the model go, with all its parameters."""
-        self._arrivals.close()
         for handle in self._handles:
             handle.remove()
         for i in range(len(self.flats)):

@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from labkit import Processes, launch
-from labkit.collectives import ring_allreduce
+from labkit.collectives import ring
 
 
 def raises(comm):
@@ -41,7 +41,7 @@ def loops(comm):
 
 def skips(comm):
     if comm.rank != 2:
-        ring_allreduce(comm, np.ones(8))
+        ring.allreduce(comm, np.ones(8))
 
 
 def skips_torchs(comm):
@@ -53,11 +53,11 @@ def skips_torchs(comm):
 
 
 def other_shape(comm):
-    ring_allreduce(comm, np.ones(101 if comm.rank == 3 else 100))
+    ring.allreduce(comm, np.ones(101 if comm.rank == 3 else 100))
 
 
 def other_dtype(comm):
-    ring_allreduce(comm, np.ones(100, np.float32 if comm.rank == 3 else np.float64))
+    ring.allreduce(comm, np.ones(100, np.float32 if comm.rank == 3 else np.float64))
 
 
 def all_send_first(comm):

@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from labkit import machine
-from labkit.grade.batch import key_sets
-from labkit.grade.selftest import key_path, load_key
-from labkit.grade.submission import Released, released
+from labkit.grade.key import Key
+from labkit.grade.submission import Released
 
 ROOT = Path(__file__).parents[2]
 KEY, NOTEBOOKS = ROOT / "tests" / "exercises", ROOT / "notebooks" / "exercises"
@@ -36,9 +35,9 @@ def source(name: str, book: Released, id: str, answer: object) -> str:
     """Code that gives the exercise's name this answer of the key: the key without judges, as a student's one cell."""
     stub, kept = book.stubs[id], []
     withheld = book.exercises[id].withheld
-    for node in ast.parse(key_path(KEY, name).read_text()).body:
+    for node in ast.parse((KEY / f"key_{name.replace('.', '_')}.py").read_text()).body:
         if isinstance(node, ast.ImportFrom):  # what the judges use, and what an answer may not
-            theirs = str(node.module).startswith("labkit.grade")
+            theirs = str(node.module).startswith(("labkit.exercises", "labkit.grade"))
             node.names = [a for a in node.names if not theirs and f"{node.module}.{a.name}" not in withheld]
         if not isinstance(node, ast.ImportFrom) or node.names:
             kept.append(ast.unparse(node))
@@ -53,7 +52,7 @@ def notebook(name: str, book: Released, rng: np.random.Generator) -> tuple[dict,
     """
     right = set()
     nb = json.loads((NOTEBOOKS / f"{name.replace('.', '_')}_exercises.ipynb").read_text())
-    key = load_key(key_path(KEY, name))
+    key = Key.load(KEY, name)
     for id, e in book.exercises.items():
         (cell,) = [c for c in nb["cells"] if f"exercise-{id}" in c["metadata"].get("tags", [])]
         fate = rng.random()
@@ -63,7 +62,7 @@ def notebook(name: str, book: Released, rng: np.random.Generator) -> tuple[dict,
             cell["source"] = source(name, book, id, f"SOLUTIONS[{id!r}]")
             right.add(id)
         elif fate < 0.85:
-            cell["source"] = source(name, book, id, f"MUTANTS[{id!r}][{rng.integers(len(key.MUTANTS[id]))}]")
+            cell["source"] = source(name, book, id, f"MUTANTS[{id!r}][{rng.integers(len(key.mutants[id]))}]")
         elif fate < 0.95:
             continue
         else:
@@ -73,11 +72,11 @@ def notebook(name: str, book: Released, rng: np.random.Generator) -> tuple[dict,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=inspect.getdoc(sys.modules[__name__]))
-    parser.add_argument("--set", default="10.5", choices=key_sets(KEY))
+    parser.add_argument("--set", default="10.5", choices=Key.sets(KEY))
     parser.add_argument("-n", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    book, rng = released(args.set, NOTEBOOKS), np.random.default_rng(8)
+    book, rng = Released.load(args.set, NOTEBOOKS), np.random.default_rng(8)
     expected: dict[str, set[str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for i in range(args.n):

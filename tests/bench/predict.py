@@ -25,16 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labkit import Link, launch, machine
-from labkit.collectives import (
-    halving_allreduce_inplace,
-    naive_allreduce_inplace,
-    ring_allreduce_inplace,
-    server_allreduce_inplace,
-    tree_allreduce_inplace,
-)
+from labkit.collectives import Server, halving, naive, ring, tree
 from labkit.comm import Emulated, emulated, netns
-from labkit.cost import Fit, Sample, fit, halving_time, naive_time, ring_time, server_time, terms, tree_time
-from labkit.cost.linear import Form
+from labkit.network import Fit, Sample, fit, terms
+from labkit.network.linear import Form
 
 MBIT = 1e6 / 8
 FITTED = (1_000, 10_000, 40_000, 100_000, 400_000)
@@ -56,11 +50,11 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "naive": Way(naive_allreduce_inplace, naive_time, lambda K: 2),
-    "tree": Way(tree_allreduce_inplace, tree_time, lambda K: 2),
-    "ring": Way(ring_allreduce_inplace, ring_time, lambda K: 1),
-    "halving": Way(halving_allreduce_inplace, halving_time, lambda K: 1 if K & (K - 1) == 0 else 2),
-    "server": Way(server_allreduce_inplace, server_time, lambda K: 2),
+    "naive": Way(naive.allreduce_inplace, naive.time, lambda K: 2),
+    "tree": Way(tree.allreduce_inplace, tree.time, lambda K: 2),
+    "ring": Way(ring.allreduce_inplace, ring.time, lambda K: 1),
+    "halving": Way(halving.allreduce_inplace, halving.time, lambda K: 1 if K & (K - 1) == 0 else 2),
+    "server": Way(Server(1).allreduce_inplace, Server(1).time, lambda K: 2),
 }
 
 
@@ -183,8 +177,8 @@ def summary(table: dict[Point, tuple[float, float]], plain: dict[Point, float]) 
     ratios = {}
     for p, pair in table.items():
         if p.way == "server":
-            ring = table[p._replace(way="ring")]
-            ratios[p] = abs(error(pair[0] / ring[0], pair[1] / ring[1]))
+            around = table[p._replace(way="ring")]
+            ratios[p] = abs(error(pair[0] / around[0], pair[1] / around[1]))
     long_ratios = [r for p, r in ratios.items() if p.nbytes >= 4_000_000]
     lines = [
         ("bandwidth-bound (4 MB and more): median error", float(np.median(long)), 0.05),

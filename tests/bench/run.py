@@ -12,21 +12,17 @@ from functools import partial
 import numpy as np
 from table import show
 
-from labkit import cost, machine
-from labkit.collectives import (
-    doubling_allreduce_inplace,
-    halving_allreduce_inplace,
-    ring_allreduce_inplace,
-    shared_allreduce_inplace,
-)
+from labkit import machine
+from labkit.collectives import best, doubling, halving, ring, shared
 from labkit.comm import Processes, launch
+from labkit.network import Sample, fit
 
 SIZES = (1_000, 100_000, 1_000_000, 10_000_000)
 WAYS = {  # all-reduces in place, and their prices where they send messages
-    "ring": (ring_allreduce_inplace, cost.ring_time),
-    "doubling": (doubling_allreduce_inplace, cost.doubling_time),
-    "halving": (halving_allreduce_inplace, cost.halving_time),
-    "shared": (shared_allreduce_inplace, None),
+    "ring": (ring.allreduce_inplace, ring.time),
+    "doubling": (doubling.allreduce_inplace, doubling.time),
+    "halving": (halving.allreduce_inplace, halving.time),
+    "shared": (shared.allreduce_inplace, None),
     "bare ring": (lambda comm, x: bare_ring(comm, x), None),
 }
 
@@ -116,16 +112,16 @@ def allreduce_table(launches: int, rows: list) -> None:
                 rows.append(
                     (f"shared / copying the same bytes, n = {n:.0e}, K = {K}", m["shared"], m["copy"], 1.2)
                 )
-            samples += [cost.Sample(form, K, 4 * n, m[name]) for name, (_, form) in WAYS.items() if form]
+            samples += [Sample(form, K, 4 * n, m[name]) for name, (_, form) in WAYS.items() if form]
         choice(K, samples, tables, rows)
 
 
 def choice(K: int, samples: list, tables: dict, rows: list) -> None:
     """Whether ``best``, on the link fitted to this machine's own times, names the fastest of those that send messages."""
     forms = {name: form for name, (_, form) in WAYS.items() if form}
-    link = cost.fit(samples).link
+    link = fit(samples).link
     for n, m in tables.items():
-        name = cost.best(K, 4 * n, link, forms)
+        name = best(K, 4 * n, link, forms)
         fastest = min(m[other] for other in forms)
         rows.append((f"best ({name}) / fastest message way, n = {n:.0e}, K = {K}", m[name], fastest, 1.1))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labkit.timing import draw, ssp_ends
+from labkit.timing import StaleSynchronous, draw
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def timing():
 @pytest.mark.parametrize("slack", [0, 1, 4, 30])
 def test_loops_and_simpy_and_the_recurrence_agree(timing, slack):
     X = draw(timing.LAW, 9, 20, seed=slack)
-    ours = ssp_ends(X, slack)
+    ours = StaleSynchronous(slack).ends(X)
     np.testing.assert_allclose(timing.loops(X.T.tolist(), slack), ours, rtol=1e-12)
     pytest.importorskip("simpy")
     np.testing.assert_allclose(timing.by_simpy(9, 20, slack, lambda k, t: X[k, t]), ours, rtol=1e-12)
@@ -38,7 +38,6 @@ def test_every_part_of_the_table_runs_on_a_small_scale(timing, capsys):
     pytest.importorskip("simpy")
     rows: list = []
     timing.stale_synchronous(1, rows, K=20, T=100)
-    timing.the_slowest_of_a_million(1, rows, K=1000, draws=10)
     from_table = sys.modules["table"]
     from_table.show(rows)
     lines = capsys.readouterr().out.splitlines()

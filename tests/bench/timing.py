@@ -19,9 +19,16 @@ import numpy as np
 from table import show
 
 from labkit import Simulated, launch, machine
-from labkit.collectives import textbook_ring_allreduce
-from labkit.timing import ShiftedExponential, asynchronous_ends, backup_ends, draw, sample_max, ssp_ends
-from labkit.timing.server import serve_in_batches, serve_one_by_one
+from labkit.collectives import ring
+from labkit.timing import (
+    Asynchronous,
+    ShiftedExponential,
+    StaleSynchronous,
+    Synchronous,
+    draw,
+    queue,
+    sample_max,
+)
 
 SHIFT, SCALE = 0.010, 0.020
 LAW = ShiftedExponential(SHIFT, SCALE)
@@ -93,14 +100,16 @@ def stale_synchronous(times: int, rows: list, K: int = 10_000, T: int = 1_000) -
     X, listed = draw(LAW, K, T, seed=7), drawn_by_loops(K, few, rng)
     m = medians(
         times,
-        drawing=lambda: ssp_ends(draw(LAW, K, T, seed=7), SLACK, checked=True),
-        one_stream=lambda: ssp_ends(drawn_by_numpy(K, T, numpys), SLACK, checked=True),
-        given=lambda: ssp_ends(X, SLACK, checked=True),
-        looked_at=lambda: ssp_ends(X, SLACK),
+        drawing=lambda: StaleSynchronous(SLACK).ends(draw(LAW, K, T, seed=7), checked=True),
+        one_stream=lambda: StaleSynchronous(SLACK).ends(drawn_by_numpy(K, T, numpys), checked=True),
+        given=lambda: StaleSynchronous(SLACK).ends(X, checked=True),
+        looked_at=lambda: StaleSynchronous(SLACK).ends(X),
         loops=lambda: loops(drawn_by_loops(K, few, rng), SLACK),
         loops_given=lambda: loops(listed, SLACK),
         simpy=lambda: by_simpy(K, fewer, SLACK, lambda k, t: SHIFT + rng.expovariate(1 / SCALE)),
-        sweep=lambda: [ssp_ends(Y, s, checked=True) for Y in [draw(LAW, K, T, 7)] for s in SWEEP],
+        sweep=lambda: [
+            StaleSynchronous(s).ends(Y, checked=True) for Y in [draw(LAW, K, T, 7)] for s in SWEEP
+        ],
         loops_sweep=lambda: [loops(Y, s) for Y in [drawn_by_loops(K, few, rng)] for s in SWEEP],
     )
     by, rate = T / few, K * T / m["given"]
@@ -139,14 +148,14 @@ def the_slowest_of_a_million(times: int, rows: list, K: int = 1_000_000, draws: 
 def others(times: int, rows: list) -> None:
     X = draw(LAW, 10_000, 100, seed=7)
     saturated = 2 * LAW.mean / len(X)
-    ring = lambda comm: textbook_ring_allreduce(comm, np.ones(6400))  # noqa: E731
+    around = lambda comm: ring.textbook(comm, np.ones(6400))  # noqa: E731
     m = medians(
         times,
-        queue=partial(serve_in_batches, X, 0.0, saturated),
-        heap=partial(serve_one_by_one, X, 0.0, saturated),
-        backup=partial(backup_ends, X, 100),
-        free=partial(asynchronous_ends, X),
-        ring=lambda: launch(ring, 64, world=Simulated()),
+        queue=partial(queue._in_batches, X, 0.0, saturated),
+        heap=partial(queue._one_by_one, X, 0.0, saturated),
+        backup=partial(Synchronous(100).ends, X),
+        free=partial(Asynchronous().ends, X),
+        ring=lambda: launch(around, 64, world=Simulated()),
     )
     rows += [
         ("busy server, K = 1e4 by 100, in batches / a heap", m["queue"], m["heap"], None),

@@ -16,16 +16,16 @@ import torch
 from torch import nn
 
 from labkit import Processes, launch, machine
-from labkit.collectives import ring_allreduce_inplace, shared_allreduce_inplace
+from labkit.collectives import ring, shared
 from labkit.train.ddp import DDP
 
 WIDTH, LAYERS = 1024, 9  # (1024^2 + 1024) 9 + 1025 * 512 = 9,970,688 parameters
-SHARED = {"allreduce": shared_allreduce_inplace, "overlap": False, "bucket_bytes": 2.5e5}  # a layer at a time
+SHARED = {"allreduce": shared.allreduce_inplace, "overlap": False, "bucket_bytes": 2.5e5}  # a layer at a time
 WAYS = {
     "torch": lambda comm, model: nn.parallel.DistributedDataParallel(model),
     "bucketed": lambda comm, model: DDP(comm, model),
     "shared memory": lambda comm, model: DDP(comm, model, **SHARED),
-    "our ring in the background": lambda comm, model: DDP(comm, model, allreduce=ring_allreduce_inplace),
+    "our ring in the background": lambda comm, model: DDP(comm, model, allreduce=ring.allreduce_inplace),
     "alone": lambda comm, model: model,
 }
 TARGETS = {"bucketed": 1.05, "shared memory": 0.80}

@@ -80,22 +80,25 @@ def browser() -> Iterator[Any]:
         pytest.skip(
             f"no browser: none of {', '.join(BROWSERS)} is on the path and LABKIT_CHROMIUM is not set"
         )
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=30_000)  # as long as Playwright waits for everything else
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=list(QUIET))
         yield chromium
         chromium.close()
 
 
-# Resolves when a page has settled; a figure that fails to come alive says so on the console.
-READY = """async () => {
-  await window.MathJax?.startup?.promise;
-  await document.fonts.ready;
-  const figures = () => [...document.querySelectorAll('.labkit-figure[data-figure]:not([data-live])')];
-  for (let i = 0; i < 200 && figures().length; i++) await new Promise(done => setTimeout(done, 25));
-  const late = [...document.images].filter(image => !image.complete && image.loading !== 'lazy');
-  await Promise.all(late.map(image => new Promise(done => { image.onload = image.onerror = done; })));
+# The state in which a page may be looked at: figures alive and as wide as their place, boxes that scroll marked for the
+# keyboard (page.js), nothing fading, pictures loaded.
+SETTLED = """() => {
+  const every = (selector, good) => [...document.querySelectorAll(selector)].every(good);
+  const scrolls = (e) => e.scrollWidth > e.clientWidth + 1;
+  return every('.labkit-figure[data-figure]', (e) => e.dataset.live !== undefined)
+    && every('.lk-svg', (e) => !e.clientWidth || Math.abs(e.clientWidth - e.getAttribute('width')) < 1.5)
+    && every('.bd-article :is(div.math, .cell_output .text_html, pre)', (e) => !scrolls(e) || e.tabIndex === 0)
+    && document.getAnimations().every((a) => a.playState !== 'running')
+    && [...document.images].every((e) => e.complete || e.loading === 'lazy');
 }"""
 
 
@@ -121,14 +124,24 @@ class Visit:
     def open(self, name: str) -> None:
         """Load `name` and let it settle: mathematics, fonts, pictures, interactive figures."""
         self.page.goto(self.site + name, wait_until="load")
-        self.page.evaluate(READY)
+        self.page.evaluate("() => window.MathJax?.startup?.promise")
+        self.page.evaluate("() => document.fonts.ready.then(() => null)")
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until nothing moves, fades, or is still to come."""
+        self.page.wait_for_function(SETTLED)
 
     def look(self, width: int, scheme: str) -> None:
         """Make the window so wide and the system's colours light or dark; a theme left on auto follows them."""
         if self.page.viewport_size["width"] != width:
             self.page.set_viewport_size({"width": width, "height": 844})
         self.page.emulate_media(color_scheme=scheme)
-        self.page.wait_for_function("scheme => document.documentElement.dataset.theme === scheme", arg=scheme)
+        seen = (
+            "([width, scheme]) => innerWidth === width && document.documentElement.dataset.theme === scheme"
+        )
+        self.page.wait_for_function(seen, arg=[width, scheme])
+        self.settle()
 
     def nbytes(self) -> int:
         """Bytes of everything loaded so far, uncompressed."""
@@ -141,12 +154,45 @@ class Visit:
 
 
 @pytest.fixture(scope="session")
+def press_tab() -> Any:
+    """`press_tab(page)` moves the focus on by keyboard, and sees it move."""
+
+    def press(page: Any) -> None:
+        before = page.evaluate_handle("document.activeElement")
+        page.keyboard.press("Tab")
+        page.wait_for_function("before => document.activeElement !== before", arg=before)
+
+    return press
+
+
+@pytest.fixture(scope="session")
+def touch() -> Any:
+    """`touch(page, places)` moves a finger over the page, and lets it draw what is under the finger in between."""
+
+    def go(page: Any, places: list[tuple[float, float]]) -> None:
+        session = page.context.new_cdp_session(page)
+        for i, (x, y) in enumerate(places):
+            kind = "touchMove" if i else "touchStart"
+            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
+            page.evaluate(
+                "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
+            )
+        session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    return go
+
+
+@pytest.fixture(scope="session")
 def visiting(browser: Any, site: str) -> Any:
     """`with visiting(name, width) as seen` opens a page of the book in a fresh window; `seen` is a `Visit`."""
 
     @contextlib.contextmanager
     def go(name: str, width: int = 1280, **options: Any) -> Iterator[Visit]:
-        context = browser.new_context(viewport={"width": width, "height": 844}, **options)
+        still = {
+            "reduced_motion": "reduce",
+            **options,
+        }  # nothing fades: what is looked at is what stands there
+        context = browser.new_context(viewport={"width": width, "height": 844}, **still)
         try:
             seen = Visit(context.new_page(), site)
             seen.open(name)
@@ -155,6 +201,20 @@ def visiting(browser: Any, site: str) -> Any:
             context.close()
 
     return go
+
+
+@pytest.fixture
+def window(browser: Any) -> Iterator[Any]:
+    """`window(**options)` is a page in a window of its own, gone with the test."""
+    contexts: list[Any] = []
+
+    def opened(**options: Any) -> Any:
+        contexts.append(browser.new_context(**options))
+        return contexts[-1].new_page()
+
+    yield opened
+    for context in contexts:
+        context.close()
 
 
 @pytest.fixture(scope="session")
@@ -166,23 +226,31 @@ def empty_page(browser: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def figure_page(browser: Any, empty_page: Any) -> Any:
+def figure_page(window: Any, empty_page: Any, make_figure: Any) -> Any:
     """`with figure_page("ring", width=390, K=4) as page` shows an interactive figure alone, on an empty page.
 
     Its module is imported as anywidget would: `lab.compute(state)` in the page; `lab.model` holds the state. `options` are
-    the browser's (color_scheme, reduced_motion, has_touch ...). A message on the console, or an error, is a failure.
+    the browser's (color_scheme, reduced_motion, has_touch ...). With `stopped`, only `page.clock.run_for` moves its clock.
+    A message on the console, or an error, is a failure.
     """
     from labkit.show import figures
 
     @contextlib.contextmanager
     def show(
-        name: str, width: int = 760, options: dict[str, Any] | None = None, **given: Any
+        name: str,
+        width: int = 760,
+        options: dict[str, Any] | None = None,
+        stopped: bool = False,
+        **given: Any,
     ) -> Iterator[Any]:
         options = options or {}
         seen = {"color_scheme": "light", "reduced_motion": "no-preference"}
-        own = browser.new_context(**options) if set(options) - set(seen) else None
-        page = own.new_page() if own else empty_page
+        own = stopped or set(options) - set(seen)
+        page = window(**options) if own else empty_page
         page.goto("about:blank")
+        if stopped:
+            page.clock.install(time=0)
+            page.clock.pause_at(1000)
         page.set_viewport_size({"width": width, "height": 844})
         if not own:
             page.emulate_media(media="screen", **(seen | options))
@@ -192,24 +260,24 @@ def figure_page(browser: Any, empty_page: Any) -> Any:
         page.on("console", note_message)
         page.on("pageerror", note_error)
         helpers = "pageModel, seconds, bytes, rate, percent, count, digits, decades, ticks"
-        page.evaluate(
-            """async ([source, state]) => {
-              const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-              const figure = await import(url);
-              const model = figure.pageModel(state);
-              globalThis.lab = { ...figure, model };
-              globalThis.lab.leave = figure.default.render({ model, el: document.body });
-            }""",
-            [
-                f"{figures.module(name)}\nexport {{ {helpers} }};",
-                figures.parameters_of(name, **given).state(),
-            ],
-        )
-        yield page
-        page.remove_listener("console", note_message)
-        page.remove_listener("pageerror", note_error)
-        if own:
-            own.close()
+        try:
+            page.evaluate(
+                """async ([source, state]) => {
+                  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+                  const figure = await import(url);
+                  const model = figure.pageModel(state);
+                  globalThis.lab = { ...figure, model };
+                  globalThis.lab.leave = figure.default.render({ model, el: document.body });
+                }""",
+                [
+                    f"{figures.module(name)}\nexport {{ {helpers} }};",
+                    make_figure(name, **given).values,
+                ],
+            )
+            yield page
+        finally:
+            page.remove_listener("console", note_message)
+            page.remove_listener("pageerror", note_error)
         assert not said
 
     return show

@@ -44,6 +44,7 @@ AS_GROUPS = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in
 every_page = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group("files")) for name in PAGES]
 )
+expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.browser
 
 
@@ -78,16 +79,15 @@ def test_a_page_loads_alone_silently_and_light(wide: Any) -> None:
     assert wide.load_s() < LOAD_S
 
 
-def test_the_keyboard_reaches_the_text_first_and_the_page_has_an_order(wide: Any) -> None:
+def test_the_keyboard_reaches_the_text_first_and_the_page_has_an_order(wide: Any, press_tab: Any) -> None:
     page = wide.page
     page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent.trim()") == "Skip to main content"
+    press_tab(page)
+    expect(page.locator(":focus")).to_have_text("Skip to main content")
     page.keyboard.press("Enter")
-    assert page.evaluate("location.hash") == "#main-content"
-    page.keyboard.press("Tab")
-    inside = "document.querySelector('#main-content').contains(document.activeElement)"
-    assert page.evaluate(f"{inside} || document.activeElement === document.body")
+    expect(page).to_have_url(re.compile("#main-content$"))
+    press_tab(page)
+    expect(page.locator("#main-content :focus")).to_have_count(1)
     assert page.evaluate("document.documentElement.lang") == "en"
     levels = page.eval_on_selector_all("article :is(h1, h2, h3, h4)", "all => all.map(e => +e.tagName[1])")
     assert levels.count(1) == 1 and levels[0] == 1
@@ -109,9 +109,11 @@ def test_before_a_guess_the_answer_is_covered(wide: Any) -> None:
     assert all(state[1:] == ["covered", True, "hidden"] for state in states), states
     assert len({state[0] for state in states}) == len(states), "two questions are the same"
     page.evaluate("labkitPredict.showAll()")
-    for drawn in page.get_by_role("button", name="Give up: show the answer").all():
-        drawn.click()
-    assert page.locator(".labkit-covered").count() == 0
+    sketches = page.get_by_role("button", name="Give up: show the answer")
+    for left in range(sketches.count(), 0, -1):
+        expect(sketches).to_have_count(left)
+        sketches.first.click()
+    expect(page.locator(".labkit-covered")).to_have_count(0)
 
 
 def test_all_mathematics_is_typeset_and_every_picture_drawn(wide: Any) -> None:
@@ -161,6 +163,7 @@ def faults(seen: Any, rules: list[str] | None = None) -> list[str]:
         "document.querySelectorAll('.tooltip').forEach(e => e.remove())"
     )  # half faded, by the keyboard test
     seen.page.evaluate(PLAIN)
+    seen.settle()  # what has just been uncovered or opened fades in
     found = Axe().run(seen.page, options=options).response
     seen.page.evaluate(RESTORED)
     return [
@@ -181,7 +184,7 @@ def test_hidden_code_opens_at_a_click(wide: Any) -> None:
     if closed.count():
         box = closed.first.element_handle()
         box.query_selector("summary").click()
-        assert box.evaluate("e => e.open && e.querySelector('.highlight, .output') !== null")
+        page.wait_for_function("e => e.open && e.querySelector('.highlight, .output') !== null", arg=box)
 
 
 def test_nothing_is_wider_than_a_phone(phone: Any) -> None:
@@ -212,7 +215,6 @@ def test_nothing_is_wider_than_a_phone(phone: Any) -> None:
 
 
 def test_narrow_and_dark_axe_finds_nothing_serious(phone: Any) -> None:
-    phone.page.wait_for_timeout(200)  # boxes that scroll now are marked a moment after the resize
     assert not faults(phone, ANEW)
 
 
@@ -261,12 +263,11 @@ def test_no_page_names_a_script_or_style_of_another_host(html: Path, name: str) 
     assert not [url for url in named if urlsplit(url).netloc]
 
 
-def test_the_first_page_leads_to_the_book(browser: Any, site: str) -> None:
-    page = browser.new_page()
+def test_the_first_page_leads_to_the_book(window: Any, site: str) -> None:
+    page = window()
     page.goto(site)
     page.wait_for_url(f"**/{PAGES[0]}")
-    assert page.locator("article h1").first.is_visible()
-    page.close()
+    expect(page.locator("article h1").first).to_be_visible()
 
 
 def test_code_can_be_read_and_copied(visiting: Any) -> None:
@@ -291,11 +292,13 @@ def test_code_can_be_read_and_copied(visiting: Any) -> None:
 
 def test_the_theme_s_own_button_turns_the_page_dark(visiting: Any) -> None:
     with visiting(PAGES[0], color_scheme="light") as seen:
+        root = seen.page.locator("html")
+        expect(root).to_have_attribute("data-theme", "light")
         for _ in range(3):  # auto, light, dark
-            if seen.page.evaluate("document.documentElement.dataset.theme") == "dark":
-                break
-            seen.page.locator("button.theme-switch-button:visible").first.click()
-        assert seen.page.evaluate("document.documentElement.dataset.theme") == "dark"
+            if (mode := root.get_attribute("data-mode")) != "dark":
+                seen.page.locator("button.theme-switch-button:visible").first.click()
+                expect(root).not_to_have_attribute("data-mode", mode)
+        expect(root).to_have_attribute("data-theme", "dark")
 
 
 def test_on_paper_there_is_the_text_and_every_answer(visiting: Any) -> None:
@@ -308,6 +311,7 @@ def test_on_paper_there_is_the_text_and_every_answer(visiting: Any) -> None:
             ".bd-header-article",
             ".prev-next-footer",
         ):
-            assert not any(e.is_visible() for e in page.locator(gone).all()), gone
-        assert all(e.is_visible() for e in page.locator(".labkit-reveal").all())
-        assert page.locator(".labkit-guess form:visible").count() == 0
+            expect(page.locator(f"{gone}:visible")).to_have_count(0)
+        answers = page.locator(".labkit-reveal").count()
+        expect(page.locator(".labkit-reveal:visible")).to_have_count(answers)
+        expect(page.locator(".labkit-guess form:visible")).to_have_count(0)

@@ -35,6 +35,9 @@ assert height_m < 2
 :name: verdict-9-9-pigs
 They get up to 0.5 of
 three metres.
+
+*Evidence:* proof; 5 seeds,
+by barn.
 :::
 """
 
@@ -58,7 +61,7 @@ def test_what_the_field_says_about_stragglers_scaling_and_bits_is_among_them():
     for key, form, words in [
         ("10-3-straggler-tax", "true if", "straggler tax grows"),
         ("10-5-grows", "true if", "time grows with the number of workers"),
-        ("10-4-scales-poorly", "true if", "Asynchronous training scales poorly"),
+        ("10-4-scales-poorly", "false", "scales poorly"),
         ("10-3-clock", "false", "from 22 to 41 minutes"),
         ("10-3-bitwise", "true if", "bitwise the result of a single machine"),
     ]:
@@ -71,27 +74,29 @@ def test_the_cell_that_decides_has_been_run_and_did_not_fail(name):
     cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
     ran = {"".join(c["source"]).strip(): c for c in cells if c["cell_type"] == "code"}
     for claim in tool.claims(source, tool.outputs(ROOT / "notebooks" / f"{name}.ipynb")):
-        code = claim.cell
-        if code.startswith("---\n"):
-            code = code.split("\n---\n", 1)[1]
-        code = "\n".join(
-            line for i, line in enumerate(code.splitlines()) if i or not line.startswith(":tags:")
-        )
-        cell = ran.get(code.strip())
-        if cell is None:
-            pytest.skip(f"{name}.ipynb is not in step with its source, as the pairs' own check will say")
-        assert cell["execution_count"], claim.key
-        assert not [o for o in cell["outputs"] if o["output_type"] == "error"], claim.key
+        for code in claim.cells:
+            if code.startswith("---\n"):
+                code = code.split("\n---\n", 1)[1]
+            code = "\n".join(
+                line for i, line in enumerate(code.splitlines()) if i or not line.startswith(":tags:")
+            )
+            cell = ran.get(code.strip())
+            if cell is None:
+                pytest.skip(f"{name}.ipynb is not in step with its source, as the pairs' own check will say")
+            assert cell["execution_count"], claim.key
+            assert not [o for o in cell["outputs"] if o["output_type"] == "error"], claim.key
 
 
 def test_a_claim_is_read_with_its_verdict_its_condition_and_its_cell():
     (claim,) = tool.claims(LAB)
     assert claim.key == "9-9-pigs" and claim.text == "“Pigs fly, and so do cows.”"
     assert (claim.form, claim.condition) == ("true if", "they jump")
-    assert claim.finding == "They get up to 0.5 of three metres." and "assert height_m" in claim.cell
+    assert claim.finding == "They get up to 0.5 of three metres." and "assert height_m" in claim.cells[0]
+    assert claim.evidence == "proof; 5 seeds, by barn"
     text = tool.page([("9_9_lab", "9.9 A lab", [claim])])
     assert (
         "**True if** they jump. They get" in text
+        and "metres. *Evidence:* proof; 5 seeds, by barn. (" in text
         and "<claim-9-9-pigs>" in text
         and "1 true under a condition." in text
     )
@@ -99,7 +104,7 @@ def test_a_claim_is_read_with_its_verdict_its_condition_and_its_cell():
 
 def test_a_claim_may_stand_in_the_title_and_be_plainly_true_or_false():
     text = LAB.replace("Check the claim\n", "Check the claim: “pigs fly”\n")
-    for form in ("true", "false"):
+    for form in ("true", "false", "not decided here"):
         (claim,) = tool.claims(text.replace("true if they jump", form))
         assert (claim.text, claim.form, claim.condition) == ("“Pigs fly”", form, "")
 
@@ -115,8 +120,11 @@ def test_a_claim_may_stand_in_the_title_and_be_plainly_true_or_false():
         ("Verdict: true if they jump", "Verdict: partly", "must be titled"),
         ("Verdict: true if they jump", "Verdict: true if ", "must be titled"),
         ("0.5 of\nthree", "0.7 of\nthree", "no number that no cell computes, but holds 0.7"),
-        ("They get up to 0.5 of\nthree metres.\n", "", "must hold one paragraph"),
-        ("up to 0.5 of\n", "up to 0.5 of\n\n", "must hold one paragraph"),
+        ("0.5 of\nthree", "2 of\nthree", "no number that no cell computes, but holds 2"),
+        ("They get up to 0.5 of\nthree metres.\n", "", "must hold two paragraphs"),
+        ("up to 0.5 of\n", "up to 0.5 of\n\n", "must hold two paragraphs"),
+        ("*Evidence:* proof; 5 seeds,\nby barn.\n", "", "must hold two paragraphs"),
+        ("proof; 5 seeds", "proof; some seeds", "the evidence of verdict-9-9-pigs must be proof"),
         ('"Pigs fly, and\nso do cows."', "Pigs fly.", "in quotation marks"),
     ],
 )  # fmt: skip
@@ -129,7 +137,7 @@ def test_a_box_that_lacks_something_is_refused_by_name(old, new, complaint):
 def test_a_verdict_before_its_cell_or_without_a_claim_is_refused():
     box, cell, verdict = (
         LAB[LAB.index(":::") : LAB.index("```")],
-        "```{code-cell}\nassert 0.5\n```\n\n",
+        "```{code-cell}\nx = 0.5\nassert x\n```\n\n",
         LAB[LAB.rindex(":::{") :],
     )
     assert tool.claims(box + cell + verdict)

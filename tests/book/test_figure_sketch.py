@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from labkit.show import figures
 from labkit.timing import ShiftedExponential, expected_max
 
+expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.browser
 STATIC = Path(__file__).resolve().parents[2] / "book" / "_static"
 KS = (1, 2, 8, 32, 128)
@@ -33,13 +35,13 @@ def place(page: Any, i: int, ms: float) -> tuple[float, float]:
 
 def test_the_answer_is_told_nowhere_until_it_is_asked_for(figure_page: Any) -> None:
     made = figures.figure("sketch", **ASKED)
-    for text in (made.html, repr(made), made.parameters.alt()):
+    for text in (made.html, repr(made), *made._still):
         assert not any(f"{ms:.1f}" in text or f"{ms:.4g}" in text for ms in MS[1:])
     with figure_page("sketch", **ASKED) as page:
         seen = page.locator(".lk").inner_text() + page.locator(".lk-svg").get_attribute("aria-label")
         assert not any(f"{ms:.3g}" in seen for ms in MS[1:])
         page.get_by_role("button", name="Give up: show the answer").click()
-        page.wait_for_function("document.querySelector('[data-key=error]')?.textContent === 'no guess'")
+        expect(page.locator("[data-key=error]")).to_have_text("no guess")
         truth = page.evaluate(
             "lab.compute(Object.fromEntries(['asked','drawn','column','shown'].map(k => [k, lab.model.get(k)]))).points"
         )
@@ -58,7 +60,7 @@ def test_a_stroke_of_the_mouse_is_a_guess_at_every_place_it_passes(figure_page: 
         assert drawn[0] is None  # given
         assert drawn[1:] == pytest.approx([100, 150, 200, 250], abs=4)
         page.get_by_role("button", name="Show the answer", exact=True).click()
-        page.wait_for_function("document.querySelector('[data-key=error]')")
+        expect(page.locator(".lk-svg")).to_have_attribute("aria-label", re.compile("off on average"))
         off = [abs(g - t) / t for g, t in zip(drawn[1:], MS[1:], strict=True)]
         assert float(page.locator("[data-key=error]").get_attribute("data-value")) == pytest.approx(
             sum(off) / 4, rel=1e-4
@@ -73,36 +75,52 @@ def test_a_stroke_of_the_mouse_is_a_guess_at_every_place_it_passes(figure_page: 
 
 def test_the_keyboard_draws_too(figure_page: Any) -> None:
     with figure_page("sketch", **ASKED) as page:
-        for _ in range(4):
-            page.get_by_role("slider", name="your guess there").focus()
-            page.keyboard.press("ArrowRight")
-            page.get_by_role("slider", name="workers K").focus()
-            page.keyboard.press("ArrowRight")
-        page.wait_for_function("lab.model.get('drawn').slice(1).every(y => y > 150 && y < 155)")
-        assert page.get_by_role("slider", name="workers K").get_attribute("aria-valuetext") == "128"
-        page.get_by_role("button", name="Show the answer", exact=True).focus()
+        workers = page.get_by_role("slider", name="workers K")
+        height = page.get_by_role("slider", name="your guess there")
+        for K, after in zip(KS[1:], (*KS[2:], KS[-1]), strict=True):
+            expect(workers).to_have_attribute("aria-valuetext", str(K))
+            expect(height).to_have_attribute("aria-valuetext", "none yet")
+            height.press("ArrowRight")
+            expect(height).to_have_attribute("aria-valuetext", re.compile("^15[0-5]"))
+            workers.press("ArrowRight")
+            expect(workers).to_have_attribute("aria-valuetext", str(after))
+        assert all(150 < y < 155 for y in page.evaluate("lab.model.get('drawn').slice(1)"))
+        page.get_by_role("button", name="Show the answer", exact=True).press("Enter")
+        expect(page.locator(".lk-svg")).to_have_attribute("aria-label", re.compile("off on average"))
+        expect(
+            page.get_by_role("button", name="Start again")
+        ).to_be_focused()  # not lost with the button pressed
         page.keyboard.press("Enter")
-        page.wait_for_function("document.querySelector('.lk-svg').ariaLabel.includes('off on average')")
+        expect(page.get_by_role("button", name="Give up")).to_be_focused()
 
 
-def test_a_finger_draws_and_does_not_scroll(figure_page: Any) -> None:
+def test_strokes_and_keys_that_come_before_the_next_frame_are_kept(figure_page: Any) -> None:
+    """The clock stands still, so nothing is drawn anew in between."""
+    with figure_page("sketch", stopped=True, **ASKED) as page:
+        page.get_by_role("slider", name="workers K").press("End")
+        page.get_by_role("slider", name="your guess there").press("ArrowRight")
+        assert page.evaluate("lab.model.get('drawn').map(Boolean)") == [False] * 4 + [True]
+        page.mouse.move(*place(page, 1, 100))
+        page.mouse.down()
+        for i in (2, 3):
+            page.mouse.move(*place(page, i, 50 * (i + 1)))
+        page.mouse.up()
+        page.wait_for_function("lab.model.get('drawn')[3] !== null")
+        assert page.evaluate("lab.model.get('drawn')")[1:] == pytest.approx([100, 150, 200, 151.5], abs=4)
+
+
+def test_a_finger_draws_and_does_not_scroll(figure_page: Any, touch: Any) -> None:
     with figure_page("sketch", width=390, options={"has_touch": True}, **ASKED) as page:
         page.evaluate(
             "document.body.append(Object.assign(document.createElement('div'), { style: 'height: 3000px' }))"
         )
-        path = [place(page, 2, 60 + 20 * i) for i in range(7)]
-        session = page.context.new_cdp_session(page)
-        for i, (x, y) in enumerate(path):
-            kind = "touchMove" if i else "touchStart"
-            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
-            page.wait_for_timeout(30)
-        session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        touch(page, [place(page, 2, 60 + 20 * i) for i in range(7)])
         page.wait_for_function("lab.model.get('drawn')[2] > 170")
         assert page.evaluate("scrollY") == 0
 
 
 def test_on_a_page_what_follows_is_covered_until_the_answer_is_shown_and_the_drawing_is_kept(
-    browser: Any, tmp_path: Path
+    window: Any, tmp_path: Path
 ) -> None:
     static = tmp_path / "_static"
     (static / "figures").mkdir(parents=True)
@@ -117,23 +135,24 @@ def test_on_a_page_what_follows_is_covered_until_the_answer_is_shown_and_the_dra
         '<section><h3>For real</h3><p id="real">188 ms</p></section></section>'
         '<section><h2>Next</h2><p id="next">on</p></section></body></html>'
     )
-    context = browser.new_context()
-    page = context.new_page()
+    page = window()
     page.goto(page_file.as_uri())
-    page.wait_for_selector(".labkit-figure[data-live]")
-    assert not page.locator("#told").is_visible() and not page.locator("#real").is_visible()
-    assert page.locator("#next").is_visible()
-    page.get_by_role("slider", name="your guess there").focus()
-    page.keyboard.press("ArrowRight")
+    live, told = page.locator(".labkit-figure[data-live]"), page.locator("#told")
+    expect(live).to_be_visible()
+    expect(told).not_to_be_visible()
+    expect(page.locator("#real")).not_to_be_visible()
+    expect(page.locator("#next")).to_be_visible()
+    height = page.get_by_role("slider", name="your guess there")
+    height.press("ArrowRight")
+    expect(height).to_have_attribute("aria-valuetext", re.compile("^15"))
     page.get_by_role("button", name="Give up: show the answer").click()
-    page.locator("#told").wait_for(state="visible")
+    expect(told).to_be_visible()
     page.reload()
-    page.wait_for_selector(".labkit-figure[data-live] [data-key=worst]")
-    assert page.locator("#told").is_visible()
+    expect(live.locator("[data-key=worst]")).to_be_visible()
+    expect(told).to_be_visible()
     page.get_by_role("button", name="Start again").click()
-    page.locator("#told").wait_for(state="hidden")
+    expect(told).not_to_be_visible()
     page.goto(page_file.as_uri() + "#told")  # whoever is sent there may look
     page.reload()
-    page.wait_for_selector(".labkit-figure[data-live]")
-    assert page.locator("#told").is_visible()
-    context.close()
+    expect(live).to_be_visible()
+    expect(told).to_be_visible()

@@ -1,21 +1,36 @@
-"""The staleness figure shows labkit's path, roots and frontier, and its point is dragged on the map or moved by keyboard."""
+"""The staleness figure shows lab 10.6's path, roots and frontier, and its point is dragged or moved by keyboard."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from labkit.learn import LeastSquares, constant_delay, replay
-from labkit.learn.stability import largest_eta, roots, spectral_radius
-from labkit.show.figures import parameters_of
-
+expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.browser
 
 
-def test_its_path_roots_and_frontier_are_labkits(figure_page: Any) -> None:
+def largest_eta(tau: Any) -> Any:
+    return 2 * np.cos(np.pi * tau / (2 * tau + 1))  # Levin and May's form
+
+
+def path(tau: int, x: float, U: int) -> Any:
+    w = [1.0]
+    for u in range(U):
+        w.append(w[u] - x * w[max(u - tau, 0)])
+    return np.array(w)
+
+
+def roots(tau: int, x: float) -> Any:
+    """Those of z^{tau+1} - z^tau + x, the largest first."""
+    z = np.roots([1, x - 1] if tau == 0 else [1, -1, *[0] * (tau - 1), x])
+    return z[np.argsort(-np.abs(z), kind="stable")]
+
+
+def test_its_path_roots_and_frontier_are_those_of_lab_10_6(figure_page: Any) -> None:
     rng = np.random.default_rng(106)
     asked = [
         {
@@ -28,10 +43,9 @@ def test_its_path_roots_and_frontier_are_labkits(figure_page: Any) -> None:
     asked += [{"tau": tau, "eta_L": largest_eta(tau), "U": 60} for tau in range(17)]
     with figure_page("stale") as page:
         shown = json.loads(page.evaluate("all => JSON.stringify(all.map((s) => lab.compute(s)))", asked))
-    bowl = LeastSquares([[1.0]], [0.0])
     for state, seen in zip(asked, shown, strict=True):
         tau, x = state["tau"], state["eta_L"]
-        assert np.allclose(seen["path"], parameters_of("stale", **state).path(), rtol=1e-12, atol=0)
+        assert np.allclose(seen["path"], path(tau, x, state["U"]), rtol=1e-12, atol=0)
         assert seen["frontier"] == pytest.approx(largest_eta(tau), rel=1e-12)
         assert [at for at, _ in seen["lines"]] == pytest.approx(largest_eta(np.arange(17)), rel=1e-12)
         theirs = roots(tau, x)
@@ -40,63 +54,54 @@ def test_its_path_roots_and_frontier_are_labkits(figure_page: Any) -> None:
         assert np.abs(ours[:, None] - theirs).min(axis=0).max() < 1e-6  # each of theirs is one of ours
         assert np.abs(ours ** (tau + 1) - ours**tau + x).max() < 1e-11  # and ours are roots
         assert np.abs(ours[:, None] - ours)[~np.eye(len(ours), dtype=bool)].min(initial=1) > 1e-6
-        assert seen["radius"] == pytest.approx(spectral_radius(tau, x), rel=1e-6)
+        assert seen["radius"] == pytest.approx(abs(theirs[0]), rel=1e-6)
         if seen["period"]:
             assert seen["period"] == pytest.approx(2 * np.pi / abs(np.angle(theirs[0])), rel=1e-6)
         else:
-            assert x <= parameters_of("stale", **state).swings_above() and abs(theirs[0].imag) < 1e-6
-        if x < 1:
-            delayed = constant_delay(state["U"], tau)
-            w = replay(bowl, [1.0], x / bowl.L, delayed, lambda rank, step: [0])[:, 0]
-            assert np.allclose(seen["path"], w, rtol=1e-9, atol=1e-12)
+            assert x <= tau**tau / (tau + 1) ** (tau + 1) and abs(theirs[0].imag) < 1e-6
 
 
 def test_at_the_frontier_a_swing_takes_four_delays_and_two_updates(figure_page: Any) -> None:
     with figure_page("stale", tau=7, eta_L=largest_eta(7)) as page:
-        assert page.locator("[data-key=period]").inner_text() == "30 updates"
-        assert page.locator("[data-key=radius]").inner_text() == "1"
-        assert "neither settles nor runs away" in page.locator(".lk-svg").get_attribute("aria-label")
+        expect(page.locator("[data-key=period]")).to_have_text("30 updates")
+        expect(page.locator("[data-key=radius]")).to_have_text("1")
+        expect(page.locator(".lk-svg")).to_have_attribute(
+            "aria-label", re.compile("neither settles nor runs away")
+        )
 
 
 def test_the_point_is_dragged_and_moved_by_keyboard_and_its_fate_follows(figure_page: Any) -> None:
     with figure_page("stale", tau=4, eta_L=0.33) as page:
-        assert "swings and settles" in page.locator(".lk-svg").get_attribute("aria-label")
+        picture, delay = page.locator(".lk-svg"), page.get_by_role("slider", name="delay")
+        expect(picture).to_have_attribute("aria-label", re.compile("swings and settles"))
         box = page.locator(".lk-point").bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 30, steps=4)
         page.mouse.up()
-        page.wait_for_function("document.querySelector('.lk-svg').ariaLabel.includes('runs away')")
+        page.wait_for_function("lab.model.get('eta_L') > 0.4")
+        expect(picture).to_have_attribute("aria-label", re.compile("runs away"))
         tau, x = page.evaluate("[lab.model.get('tau'), lab.model.get('eta_L')]")
-        assert tau == 4 and x > 0.4
-        assert float(page.locator("[data-key=radius]").get_attribute("data-value")) == pytest.approx(
-            spectral_radius(tau, x)
-        )
-        page.get_by_role("slider", name="delay").focus()
-        for _ in range(4):
-            page.keyboard.press("ArrowLeft")
-        page.wait_for_function("lab.model.get('tau') === 0")
-        page.wait_for_function(
-            "x => Math.abs(document.querySelector('[data-key=radius]').dataset.value - x) < 1e-9",
-            arg=abs(1 - x),
-        )
+        assert tau == 4
+        until_radius(page, abs(roots(tau, x)[0]))
+        for left in (3, 2, 1, 0):
+            delay.press("ArrowLeft")
+            expect(delay).to_have_attribute("aria-valuetext", re.compile(rf"^{left}\b"))
+        until_radius(page, abs(1 - x))
 
 
-def test_a_finger_on_the_point_moves_it_and_not_the_page(figure_page: Any) -> None:
+def until_radius(page: Any, x: float) -> None:
+    near = "x => Math.abs(document.querySelector('[data-key=radius]').dataset.value - x) < 1e-6"
+    page.wait_for_function(near, arg=x)
+
+
+def test_a_finger_on_the_point_moves_it_and_not_the_page(figure_page: Any, touch: Any) -> None:
     with figure_page("stale", width=390, tau=4, eta_L=0.33, options={"has_touch": True}) as page:
         page.evaluate(
             "document.body.append(Object.assign(document.createElement('div'), { style: 'height: 3000px' }))"
         )
         box = page.locator(".lk-point").bounding_box()
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        session = page.context.new_cdp_session(page)
-        for kind, at in [
-            ("touchStart", y),
-            *(("touchMove", y - 10 * i) for i in range(1, 7)),
-            ("touchEnd", None),
-        ]:
-            points = [] if at is None else [{"x": x, "y": at}]
-            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-            page.wait_for_timeout(30)  # a frame or two: what is under the finger is drawn anew
+        touch(page, [(x, y - 10 * i) for i in range(7)])
         page.wait_for_function("lab.model.get('eta_L') > 0.6")
         assert page.evaluate("scrollY") == 0

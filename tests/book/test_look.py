@@ -19,7 +19,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from labkit.show import palette
-from labkit.show.number_line import amount
+from labkit.show.predict import _amount
 
 ROOT = Path(__file__).resolve().parents[2]
 LABS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -89,7 +89,7 @@ def told(text: str, truth: float | str, unit: str) -> bool:
     """Whether `text` has the answer in words. One or two digits give nothing away without their unit."""
     if isinstance(truth, str):
         return False  # the choices are named, all of them
-    forms = {amount(truth), f"{truth:.0f}", f"{truth:.1f}", f"{truth:.2f}", f"{truth:g}"} - {"0", "1"}
+    forms = {_amount(truth), f"{truth:.0f}", f"{truth:.1f}", f"{truth:.2f}", f"{truth:g}"} - {"0", "1"}
     for form in forms:
         follows = r"(?![\d]|[.,]\d)" if len(re.sub(r"\D", "", form)) > 2 else rf"\s*{re.escape(unit or '%')}"
         if abs(float(form.replace(",", "")) - truth) <= 0.005 * abs(truth) and re.search(

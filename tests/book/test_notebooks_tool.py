@@ -25,6 +25,8 @@ kernelspec:
 ```{code-cell} ipython3
 :tags: [hide-input]
 
+from labkit import machine
+
 x = 40
 ```
 
@@ -41,7 +43,7 @@ def executed(notebooks: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
     """A project with one executed notebook. Tests take copies: an execution takes seconds."""
     root = tmp_path_factory.mktemp("project")
     (root / "labkit").mkdir()
-    (root / "labkit" / "code.py").write_text("one = 1\n")
+    (root / "labkit" / "machine.py").write_text("one = 1\n")
     (root / "notebooks" / "exercises").mkdir(parents=True)
     (root / "notebooks" / "tiny.md").write_text(TEXT)
     notebooks.make(root / "notebooks" / "tiny.md", root)
@@ -102,9 +104,37 @@ def test_an_edited_text_is_stale_and_out_of_step(notebooks: ModuleType, md: Path
 def test_changed_labkit_code_makes_a_notebook_stale_but_not_out_of_step(
     notebooks: ModuleType, md: Path
 ) -> None:
-    (md.parents[1] / "labkit" / "code.py").write_text("one = 2\n")
+    (md.parents[1] / "labkit" / "machine.py").write_text("one = 2\n")
     assert "labkit has changed" in notebooks.stale(md, md.parents[1])
     assert notebooks.problems(md) == []
+
+
+def test_only_code_behind_a_notebook_s_imports_makes_it_stale(notebooks: ModuleType, tmp_path: Path) -> None:
+    tree = {
+        "labkit/__init__.py": "from labkit.comm.run import launch, Run\nimport importlib\n",
+        "labkit/other.py": "", "labkit/comm/__init__.py": "from labkit.comm.base import Comm\n",
+        "labkit/comm/run.py": "def f():\n    from labkit.comm import Comm\n",
+        "labkit/comm/base.py": "", "labkit/comm/far.py": "",
+        "labkit/show/__init__.py": "def figure(name): importlib.import_module(f\"labkit.show.{name}\")\n",
+        "labkit/show/ring.py": "", "labkit/show/ring.js": "",
+    }  # fmt: skip
+    for name, text in tree.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    behind = {
+        "from labkit import launch": {"labkit/comm/run.py", "labkit/comm/base.py"},
+        "from labkit.show import figure": {name for name in tree if "show" in name},
+        "from labkit import other": {"labkit/other.py"},
+        "import labkit": set(tree),
+        "import numpy": set(),
+    }
+    for line, wanted in behind.items():
+        (md := tmp_path / "a.md").write_text(f"```{{code-cell}} ipython3\n:tags: [x]\n\n{line}\n```\n")
+        before = notebooks.code_digest(md, tmp_path)
+        for name, text in tree.items():
+            (tmp_path / name).write_text(text + "# changed\n")
+            assert (notebooks.code_digest(md, tmp_path) != before) == (name in wanted), (line, name)
+            (tmp_path / name).write_text(text)
 
 
 def test_cells_keep_their_ids_when_others_come_and_go(notebooks: ModuleType, md: Path) -> None:

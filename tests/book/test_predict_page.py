@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from labkit.show import number_line
-from labkit.show.predict import Prediction, _Reveal
+from labkit.show.predict import Prediction, _amount, _Reveal
 
+expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.browser
-STATIC = Path(__file__).resolve().parents[2] / "book" / "_static"
+ROOT = Path(__file__).resolve().parents[2]
+STATIC = ROOT / "book" / "_static"
 HOME = "http://book.test/lab.html"
 SECRET = "Rank 7 is the culprit."
 WAITING = Prediction("Waiting per step", "ms")
@@ -40,7 +41,8 @@ def lab(answers: list[tuple[Prediction, float | str]]) -> str:
             <section><h3>For real</h3><p id="real{i}">It is so.</p></section></section>
             <section><h2>Other things</h2><p class="later">Later.</p></section>"""
         )
-    style, script = (STATIC / "predict.css").read_text(), (STATIC / "predict.js").read_text()
+    style = (STATIC / "predict.css").read_text()
+    script = (ROOT / "labkit" / "show" / "number_line.js").read_text() + (STATIC / "predict.js").read_text()
     return (
         f"<!doctype html><html lang=en><head><meta charset=utf-8><title>A lab</title><style>{style}</style>"
         f"<script>{script}</script></head><body class=bd-article>{''.join(parts)}</body></html>"
@@ -48,28 +50,22 @@ def lab(answers: list[tuple[Prediction, float | str]]) -> str:
 
 
 @pytest.fixture
-def opened(browser: Any) -> Iterator[Callable[..., Any]]:
+def opened(window: Any) -> Iterator[Callable[..., Any]]:
     """`opened(answers, script="", **options)` is a page that shows the lab; `script` runs before everything else."""
-    contexts: list[Any] = []
+    complaints: list[str] = []
 
     def go(answers: Any = ANSWERS, script: str = "", address: str = HOME, **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": 390, "height": 844}, **options)
-        contexts.append(context)
+        page = window(viewport={"width": 390, "height": 844}, **options)
         text = lab(answers)
-        context.route("**/*", lambda route: route.fulfill(body=text, content_type="text/html"))
-        page = context.new_page()
-        page.complaints = []
-        page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.on("console", lambda message: page.complaints.append(message.text))
+        page.context.route("**/*", lambda route: route.fulfill(body=text, content_type="text/html"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text))
         if script:
             page.add_init_script(script)
         page.goto(address)
         return page
 
     yield go
-    complaints = [c for context in contexts for page in context.pages for c in page.complaints]
-    for context in contexts:
-        context.close()
     assert not complaints
 
 
@@ -77,23 +73,30 @@ def box(page: Any, i: int) -> Any:
     return page.locator(".admonition.predict").nth(i)
 
 
-def covered(page: Any, i: int) -> bool:
-    """Whether the answer and the rest of its section can neither be seen nor reached; the next section always can."""
-    assert page.locator(".later").nth(i).is_visible()
-    seen = [page.locator(".labkit-reveal").nth(i).is_visible(), page.locator(f"#told{i}").is_visible()]
-    seen.append(page.locator(f"#real{i}").is_visible())
-    assert len(set(seen)) == 1
-    return not seen[0]
+def expect_covered(page: Any, *covered: bool) -> None:
+    """Of each question, whether the answer and the rest of its section can be seen; the next section always can."""
+    for i, hidden in enumerate(covered):
+        expect(page.locator(".later").nth(i)).to_be_visible()
+        for part in (
+            page.locator(".labkit-reveal").nth(i),
+            page.locator(f"#told{i}"),
+            page.locator(f"#real{i}"),
+        ):
+            expect(part).to_be_visible(visible=not hidden)
 
 
-def test_before_a_guess_nothing_shows_the_answer(opened: Any) -> None:
+def said(page: Any, i: int) -> Any:
+    return box(page, i).locator(".labkit-said")
+
+
+def test_before_a_guess_nothing_shows_the_answer(opened: Any, press_tab: Any) -> None:
     page = opened()
-    assert [covered(page, i) for i in range(3)] == [True] * 3
+    expect_covered(page, True, True, True)
     text = page.locator("body").inner_text()
     assert SECRET not in text and "1470" not in text and "12.5" not in text
     assert "1470" not in page.locator(".labkit-reveal").first.get_attribute("data-truth")
     for _ in range(30):  # nor does the keyboard get there
-        page.keyboard.press("Tab")
+        press_tab(page)
         assert page.evaluate("!document.activeElement.closest('.labkit-covered')")
 
 
@@ -101,51 +104,53 @@ def test_a_guess_is_committed_by_mouse_and_stands_beside_the_truth(opened: Any) 
     page = opened()
     box(page, 0).get_by_label("Your guess").fill("300")
     box(page, 0).get_by_role("button", name="Commit").click()
-    assert not covered(page, 0) and covered(page, 1) and covered(page, 2)
-    said = WAITING.__class__("Waiting per step", "ms", 300).sentence(1470.0)
-    assert box(page, 0).locator(".labkit-said").inner_text() == said
-    assert page.locator(".labkit-reveal").first.inner_text() == said
+    expect_covered(page, False, True, True)
+    words = WAITING.__class__("Waiting per step", "ms", 300).sentence(1470.0)
+    expect(said(page, 0)).to_have_text(words)
+    expect(page.locator(".labkit-reveal").first).to_have_text(words)
     line = box(page, 0).locator("svg.labkit-number-line")
-    assert line.get_attribute("aria-label") == "your guess 300 ms; it is 1470 ms"
+    expect(line).to_have_attribute("aria-label", "your guess 300 ms; it is 1470 ms")
     page.reload()
-    assert not covered(page, 0) and covered(page, 1)
-    assert box(page, 0).locator(".labkit-said").inner_text() == said
+    expect_covered(page, False, True)
+    expect(said(page, 0)).to_have_text(words)
 
 
-def test_a_guess_is_committed_by_keyboard_alone(opened: Any) -> None:
+def test_a_guess_is_committed_by_keyboard_alone(opened: Any, press_tab: Any) -> None:
     page = opened()
     while page.evaluate("document.activeElement.type") != "text":
-        page.keyboard.press("Tab")
+        press_tab(page)
     page.keyboard.type("1,400 ms")
     page.keyboard.press("Enter")
-    assert not covered(page, 0)
-    assert page.evaluate("document.activeElement.className") == "labkit-said"  # a screen reader reads it out
-    assert "You said 1400 ms; it is 1470 ms. Well predicted" in page.evaluate(
-        "document.activeElement.textContent"
-    )
+    expect_covered(page, False)
+    expect(said(page, 0)).to_be_focused()  # a screen reader reads it out
+    expect(said(page, 0)).to_contain_text("You said 1400 ms; it is 1470 ms. Well predicted")
 
 
 def test_a_slider_moves_the_number_and_the_number_the_slider(opened: Any) -> None:
     page = opened()
     slider, field = box(page, 1).get_by_role("slider"), box(page, 1).locator("input[type=text]")
-    slider.focus()
     for _ in range(3):
-        page.keyboard.press("ArrowRight")
-    assert field.input_value() == "53" and slider.get_attribute("aria-valuetext") == "53 %"
+        slider.press("ArrowRight")
+    expect(field).to_have_value("53")
+    expect(slider).to_have_attribute("aria-valuetext", "53 %")
     field.fill("10")
-    assert slider.input_value() == "10"
+    expect(slider).to_have_value("10")
     field.press("Enter")
-    assert "You said 10 %; it is 12.5 %" in box(page, 1).locator(".labkit-said").inner_text()
+    expect(said(page, 1)).to_contain_text("You said 10 %; it is 12.5 %")
 
 
 def test_a_choice_is_made_by_keyboard(opened: Any) -> None:
     page = opened()
     box(page, 2).get_by_role("button", name="Commit").click()
-    assert box(page, 2).get_by_role("alert").inner_text() == "Choose one of these first."
+    expect(box(page, 2).get_by_role("alert")).to_have_text("Choose one of these first.")
+    first, second = (box(page, 2).get_by_role("radio", name=name) for name in ("ring", "tree"))
+    expect(first).to_be_focused()
     page.keyboard.press("Space")
+    expect(first).to_be_checked()
     page.keyboard.press("ArrowDown")
+    expect(second).to_be_checked()
     page.keyboard.press("Enter")
-    assert box(page, 2).locator(".labkit-said").inner_text() == "You said tree; it is the naïve one."
+    expect(said(page, 2)).to_have_text("You said tree; it is the naïve one.")
 
 
 def test_what_is_no_number_is_asked_for_again(opened: Any) -> None:
@@ -153,21 +158,24 @@ def test_what_is_no_number_is_asked_for_again(opened: Any) -> None:
     for wrong in ("", "many", "1e", "3 or 4", "1e999"):
         box(page, 0).get_by_label("Your guess").fill(wrong)
         box(page, 0).get_by_role("button", name="Commit").click()
-        assert covered(page, 0) and "Write a number first" in box(page, 0).get_by_role("alert").inner_text()
+        expect(box(page, 0).get_by_role("alert")).to_contain_text("Write a number first")
+        expect_covered(page, True)
+        page.reload()
 
 
 def test_one_may_ask_to_be_shown_and_everything_can_be_forgotten(opened: Any) -> None:
     page = opened()
     box(page, 0).get_by_role("button", name="Show me without guessing").click()
-    assert box(page, 0).locator(".labkit-said").inner_text().startswith("It is 1470 ms.")
+    expect(said(page, 0)).to_have_text(re.compile("^It is 1470 ms[.]"))
     box(page, 1).get_by_label("Your guess").first.fill("50")
     box(page, 1).get_by_role("button", name="Commit").click()
+    expect_covered(page, False, False, True)
     page.reload()
-    assert [covered(page, i) for i in range(3)] == [False, False, True]
+    expect_covered(page, False, False, True)
     box(page, 1).get_by_role("button", name="Forget my guesses on this page").click()
-    assert [covered(page, i) for i in range(3)] == [True] * 3
+    expect_covered(page, True, True, True)
     page.reload()
-    assert [covered(page, i) for i in range(3)] == [True] * 3
+    expect_covered(page, True, True, True)
     assert page.evaluate("localStorage.length") == 0
 
 
@@ -175,15 +183,16 @@ def test_another_page_has_guesses_of_its_own(opened: Any) -> None:
     page = opened()
     box(page, 0).get_by_label("Your guess").fill("300")
     box(page, 0).get_by_label("Your guess").press("Enter")
+    expect_covered(page, False)
     page.goto(HOME.replace("lab", "other"))
-    assert covered(page, 0)
+    expect_covered(page, True)
 
 
 @pytest.mark.parametrize("stored", ["{", "null", "3", '{"other": 1}'])
 def test_what_somebody_else_stored_is_no_guess(opened: Any, stored: str) -> None:
     key = f"labkit-guess:/lab.html:{WAITING.key}"
     page = opened(script=f"localStorage.setItem({json.dumps(key)}, {json.dumps(stored)})")
-    assert covered(page, 0)
+    expect_covered(page, True)
 
 
 def test_where_nothing_may_be_stored_it_still_asks_and_answers(opened: Any) -> None:
@@ -191,23 +200,24 @@ def test_where_nothing_may_be_stored_it_still_asks_and_answers(opened: Any) -> N
     page = opened(script=denied)
     box(page, 0).get_by_label("Your guess").fill("300")
     box(page, 0).get_by_label("Your guess").press("Enter")
-    assert not covered(page, 0)
+    expect_covered(page, False)
 
 
 def test_a_link_to_what_is_covered_opens_it(opened: Any) -> None:
     page = opened(address=f"{HOME}#told1")
-    assert not covered(page, 1) and covered(page, 0)
+    expect_covered(page, True, False, True)
 
 
 def test_on_paper_and_without_the_script_nothing_is_covered(opened: Any) -> None:
     page = opened()
     page.emulate_media(media="print")
-    assert page.locator("#told0").is_visible()
+    expect(page.locator("#told0")).to_be_visible()
     plain = opened(java_script_enabled=False)
-    assert plain.locator("#told0").is_visible()
-    assert not plain.locator(".labkit-reveal").first.is_visible()  # behind the notebook's own fold
+    expect(plain.locator("#told0")).to_be_visible()
+    expect(plain.locator(".labkit-reveal").first).not_to_be_visible()  # behind the notebook's own fold
     plain.locator("summary").first.click()
-    assert "It is 1470 ms." in plain.locator(".labkit-reveal").first.inner_text()
+    expect(plain.locator(".labkit-reveal").first).to_be_visible()
+    expect(plain.locator(".labkit-reveal").first).to_contain_text("It is 1470 ms.")
 
 
 def test_the_script_says_and_draws_what_labkit_does(opened: Any) -> None:
@@ -224,13 +234,10 @@ def test_the_script_says_and_draws_what_labkit_does(opened: Any) -> None:
     )
     for (g, t), (sentence, amount, line, *places) in zip(pairs, js, strict=True):
         assert sentence == Prediction("q", "ms", g).sentence(t)
-        assert amount == number_line.amount(t, "ms")
-        ours = number_line.ends(g, t)
-        assert line[2] == ours[2] and all(
-            math.isclose(a, b, rel_tol=1e-12) for a, b in zip(line[:2], ours[:2], strict=True)
-        )
-        for x, place in zip((g, t), places, strict=True):
-            assert 0 <= place <= 1 and math.isclose(place, number_line.place(x, ours), abs_tol=1e-12)
+        assert amount == _amount(t, "ms")
+        at = dict(zip((g, t), places, strict=True))
+        assert all(0 <= place <= 1 for place in places) and ((at[g] < at[t]) == (g < t) or g == t)
+        assert line[2] or line[0] <= 0 <= line[1]  # a linear line shows its zero
 
 
 def test_numbers_are_read_as_people_write_them(opened: Any) -> None:

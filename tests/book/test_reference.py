@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("comm", "collectives", "timing", "cost", "learn", "compress", "show", "grade")
+ROOMS = ("comm", "collectives", "timing", "network", "learn", "compress", "show", "exercises")
 NEED_TORCH = ("labkit.train",)
 
 
@@ -134,8 +134,8 @@ def test_examples_and_formulas_are_kept_to_the_letter(pages) -> None:
 
 
 def test_a_name_of_labkit_is_a_link_to_its_own_room(pages) -> None:
-    assert lines(pages, "As ``ring_time``, not `nothing_here`.") == [
-        "As {py:obj}`ring_time <labkit.cost.ring_time>`, not `nothing_here`."
+    assert lines(pages, "As ``own_chunk``, not `nothing_here`.") == [
+        "As {py:obj}`own_chunk <labkit.collectives.own_chunk>`, not `nothing_here`."
     ]
 
 

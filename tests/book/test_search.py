@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize(
     "word, page",
-    [("lock-free", "10_4_asynchronous_sgd"), ("ring_allreduce", "api/collectives")],
+    [("lock-free", "10_4_asynchronous_sgd"), ("allreduce_inplace", "api/collectives")],
     ids=["a word of a lab", "a name of labkit"],
 )
 def test_a_word_typed_into_the_search_field_finds_its_page(visiting: Any, word: str, page: str) -> None:
@@ -21,11 +22,11 @@ def test_a_word_typed_into_the_search_field_finds_its_page(visiting: Any, word: 
         field.fill(word)
         field.press("Enter")
         seen.page.wait_for_url("**/search.html?*")
-        seen.page.locator(f"#search-results a[href*='{page}']").first.wait_for()
+        expect(seen.page.locator(f"#search-results a[href*='{page}']").first).to_be_visible()
         assert not seen.foreign and not seen.complaints
 
 
 def test_what_the_book_does_not_say_is_not_found(visiting: Any) -> None:
     with visiting("search.html?q=zzyzx") as seen:
-        seen.page.locator("text=did not match any documents").first.wait_for()
-        assert seen.page.locator("#search-results li a").count() == 0
+        expect(seen.page.get_by_text("did not match any documents").first).to_be_visible()
+        expect(seen.page.locator("#search-results li a")).to_have_count(0)

@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from labkit import Link, Processes, Simulated, launch
 from labkit.collectives import (
-    hierarchical_allreduce,
-    naive_allreduce,
-    ring_allreduce,
-    ring_allreduce_inplace,
-    server_allreduce,
-    textbook_ring_allreduce,
-    torus_allreduce,
-    tree_allreduce,
+    Hierarchical,
+    Ring,
+    Server,
+    Torus,
+    hierarchical,
+    naive,
+    ring,
+    tree,
 )
-from labkit.cost import hierarchical_time, server_time, torus_time
 
 
 def share(rank: int, n: int, dtype) -> np.ndarray:
@@ -34,17 +33,17 @@ def reduce(comm, way, n, dtype):
 def test_a_torus_of_any_shape_takes_its_closed_form(K, cols):
     link = Link(1e-4, 1e9)
     run = launch(
-        lambda comm: torus_allreduce(comm, np.ones(50 * comm.K), cols), K, world=Simulated(link=link)
+        lambda comm: Torus(cols).allreduce(comm, np.ones(50 * comm.K)), K, world=Simulated(link=link)
     )
-    assert run.elapsed_s == pytest.approx(torus_time(K, 400 * K, link, cols), rel=1e-9)
+    assert run.elapsed_s == pytest.approx(Torus(cols).time(K, 400 * K, link), rel=1e-9)
 
 
 @given(S=st.integers(1, 13), more=st.integers(0, 6))
 @settings(max_examples=25, deadline=None)
 def test_any_number_of_servers_takes_its_closed_form(S, more):
     K, link = S + more, Link(1e-4, 1e9)
-    run = launch(lambda comm: server_allreduce(comm, np.ones(30 * S), S), K, world=Simulated(link=link))
-    assert run.elapsed_s == pytest.approx(server_time(K, 240 * S, link, S), rel=1e-9)
+    run = launch(lambda comm: Server(S).allreduce(comm, np.ones(30 * S)), K, world=Simulated(link=link))
+    assert run.elapsed_s == pytest.approx(Server(S).time(K, 240 * S, link), rel=1e-9)
 
 
 @given(K=st.integers(1, 14), per_host=st.integers(1, 6), slower=st.floats(1.0, 1e4))
@@ -55,17 +54,17 @@ def test_two_levels_take_their_closed_form_also_with_a_last_host_that_is_not_ful
     link = Link(1e-6 * slower, 1e10 / slower)
     n = 20 * (hosts[-1] + 1)
     world = Simulated(link=link, hosts=hosts, inside=inside)
-    run = launch(reduce, K, hierarchical_allreduce, n, np.float64, world=world)
-    assert run.elapsed_s == pytest.approx(hierarchical_time(K, 8 * n, link, inside, per_host), rel=1e-9)
+    run = launch(reduce, K, hierarchical.allreduce, n, np.float64, world=world)
+    assert run.elapsed_s == pytest.approx(Hierarchical(per_host, inside).time(K, 8 * n, link), rel=1e-9)
 
 
 def test_two_levels_beat_the_flat_ring_where_hosts_are_far_apart():
     world = Simulated(link=Link(1e-4, 1e8), hosts=tuple(k // 4 for k in range(16)), inside=Link(1e-6, 1e10))
     seconds = {
-        way: launch(reduce, 16, way, 16_000, np.float32, world=world).elapsed_s
-        for way in (hierarchical_allreduce, ring_allreduce)
+        way.name: launch(reduce, 16, way.allreduce, 16_000, np.float32, world=world).elapsed_s
+        for way in (hierarchical, ring)
     }
-    assert seconds[hierarchical_allreduce] < 0.5 * seconds[ring_allreduce]
+    assert seconds["hierarchical"] < 0.5 * seconds["ring"]
 
 
 def test_two_levels_are_a_tree_on_one_host_and_a_ring_on_hosts_of_one():
@@ -74,30 +73,32 @@ def test_two_levels_are_a_tree_on_one_host_and_a_ring_on_hosts_of_one():
             r.tobytes() for r in launch(reduce, 6, way, 25, np.float32, world=Simulated(hosts=hosts)).results
         ]
 
-    assert bits(hierarchical_allreduce, (3,) * 6) == bits(tree_allreduce, None)
-    assert bits(hierarchical_allreduce, tuple(range(6))) == bits(ring_allreduce, None)
+    assert bits(hierarchical.allreduce, (3,) * 6) == bits(tree.allreduce, None)
+    assert bits(hierarchical.allreduce, tuple(range(6))) == bits(ring.allreduce, None)
 
 
 @pytest.mark.parametrize("K", [1, 2, 3, 7])
 def test_a_torus_of_one_column_is_the_ring_and_one_server_is_naive_bit_for_bit(K):
-    def bits(way, *args):
-        return launch(lambda comm: way(comm, share(comm.rank, 25, np.float32), *args), K).results[0].tobytes()
+    def bits(way):
+        return (
+            launch(lambda comm: way.allreduce(comm, share(comm.rank, 25, np.float32)), K).results[0].tobytes()
+        )
 
-    assert bits(torus_allreduce, 1) == bits(ring_allreduce)
-    assert bits(server_allreduce, 1) == bits(naive_allreduce)
+    assert bits(Torus(1)) == bits(ring)
+    assert bits(Server(1)) == bits(naive)
 
 
 @pytest.mark.parametrize("bad", [0, 3, 2.0, True, "2"])
 def test_a_torus_that_does_not_hold_K_workers_and_servers_that_are_not_there_are_refused(bad):
     with pytest.raises(RuntimeError, match="cols must"):
-        launch(lambda comm: torus_allreduce(comm, np.ones(4), bad), 2)
-    with pytest.raises(RuntimeError, match="servers must be a whole number from 1 to K = 2"):
-        launch(lambda comm: server_allreduce(comm, np.ones(4), bad), 2)
+        launch(lambda comm: Torus(bad).allreduce(comm, np.ones(4)), 2)
+    with pytest.raises(RuntimeError, match="servers must be a whole number"):
+        launch(lambda comm: Server(bad).allreduce(comm, np.ones(4)), 2)
 
 
 def test_hosts_that_are_too_few_are_refused():
     with pytest.raises(RuntimeError, match="hosts must name the host of each of the 3 ranks"):
-        launch(lambda comm: hierarchical_allreduce(comm, np.ones(4), (0, 0)), 3)
+        launch(lambda comm: Hierarchical((0, 0)).allreduce(comm, np.ones(4)), 3)
 
 
 @pytest.mark.processes
@@ -107,8 +108,8 @@ def test_a_ring_in_segments_is_the_textbooks_ring_bit_for_bit(K, segment_bytes):
     def f(comm, n):
         x = np.random.default_rng([4, comm.rank]).standard_normal(n)
         y = x.copy()
-        ring_allreduce_inplace(comm, y, segment_bytes=segment_bytes)
-        return y.tobytes() == textbook_ring_allreduce(comm, x).tobytes(), comm.bytes_sent
+        Ring(segment_bytes).allreduce_inplace(comm, y)
+        return y.tobytes() == ring.textbook(comm, x).tobytes(), comm.bytes_sent
 
     for n in (1, K, 5 * K, 31):
         assert all(same for same, _ in launch(f, K, n).results)

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from labkit.collectives import ring_allreduce
+from labkit.collectives import ring
 from labkit.comm import Deadlock, LaunchError, Mismatch, Processes, RankDied, RankError, RankTimeout, launch
 
 pytestmark = pytest.mark.processes
@@ -83,6 +83,46 @@ def test_a_rank_that_raises_is_named_with_its_line(world):
     assert "# the line to show" in str(error)
 
 
+class Unspeakable(Exception):
+    """Cannot say what it is: not even its status, if it were one."""
+
+    def __str__(self):
+        raise self.args[0]
+
+    __repr__ = __str__
+
+    def __reduce__(self):
+        raise self
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("worse", [ValueError("worse"), SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_an_exception_that_cannot_say_what_it_is_is_reported_by_its_type(world, worse):
+    def f(comm):
+        if comm.rank == 1:
+            raise Unspeakable(worse)  # the line to show
+        comm.barrier()
+
+    error = within(10, RankError, f, 2, world=world)
+    assert error.ranks == (1,) and "rank 1 raised Unspeakable\n" in str(error), error
+    assert "# the line to show" in str(error)
+
+
+def test_what_cannot_be_sent_and_cannot_say_why_is_reported_by_its_type():
+    thing = Unspeakable(ValueError("worse"))
+    with pytest.raises(
+        TypeError, match=r"argument 0 \(Unspeakable\) cannot be sent .*: Unspeakable; make it"
+    ):
+        launch(lambda comm, thing: 0, 1, thing, world="processes")
+    error = within(10, RankError, lambda comm: Unspeakable(ValueError("worse")), 1)
+    assert "returned something that cannot be sent back (Unspeakable)" in str(error)
+
+    def leave(comm):
+        sys.exit(Unspeakable(ValueError("worse")))
+
+    assert "rank 0 called sys.exit(Unspeakable)" in str(within(10, RankError, leave, 1))
+
+
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_same_mistake_everywhere_is_one_error(world):
     def f(comm):
@@ -96,7 +136,7 @@ def test_a_killed_rank_is_named_and_not_those_who_talked_to_it():
     def f(comm):
         x = np.ones(10)
         for t in comm.steps(1000):
-            x = ring_allreduce(comm, x) / comm.K
+            x = ring.allreduce(comm, x) / comm.K
             if t == 5 and comm.rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -170,7 +210,7 @@ def test_the_rank_that_skips_an_all_reduce_is_to_blame(world):
     def f(comm):
         for t in comm.steps(3):
             if not (comm.rank == 1 and t == 2):
-                ring_allreduce(comm, np.ones(8))
+                ring.allreduce(comm, np.ones(8))
 
     error = within(5, Deadlock, f, 4, world=world)
     assert error.ranks == (1,)
@@ -236,7 +276,7 @@ def test_everybody_sending_first_is_a_deadlock_in_both_worlds(world):
 @pytest.mark.parametrize("odd", [np.ones(101), np.ones(100, np.float32)])
 def test_the_rank_with_another_shape_or_dtype_is_to_blame(world, odd):
     def f(comm):
-        ring_allreduce(comm, odd if comm.rank == 2 else np.ones(100))
+        ring.allreduce(comm, odd if comm.rank == 2 else np.ones(100))
 
     error = within(5, Mismatch, f, 4, world=world)
     assert error.ranks == (2,)
@@ -263,7 +303,9 @@ def test_two_ends_of_a_message_that_disagree_are_both_named(world, n, dtype):
 # -- refused at the door --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("K,error", [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    "K,error", [(0, ValueError), (-1, ValueError), (2.0, ValueError), (True, ValueError)]
+)
 def test_a_number_of_workers_that_makes_no_sense_is_refused(K, error):
     assert "K must be" in str(within(1, error, lambda comm: 0, K))
 
@@ -333,7 +375,7 @@ def test_wrong_data_and_peers_are_refused_on_the_spot(world):
         (lambda c: c.send(np.ones(2, ">f4"), 1)): "data must hold numbers",
         (lambda c: c.send(np.ones(1), 2)): "to must be a rank from 0 to 1, got 2",
         (lambda c: c.recv(np.ones(1), c.rank)): "another rank",
-        (lambda c: c.compute(-1)): "seconds must be finite and >= 0",
+        (lambda c: c.compute(-1)): "seconds must be a finite number >= 0",
         (lambda c: c.compute()): "compute() needs seconds",
     }.items():
         assert sentence in str(within(10, RankError, f, 2, what, world=world))
@@ -356,7 +398,7 @@ def test_two_launches_at_once_do_not_meet():
     outcomes = {}
 
     def one(name: int) -> None:
-        f = lambda comm: ring_allreduce(comm, np.full(5, name + comm.rank, float))  # noqa: E731
+        f = lambda comm: ring.allreduce(comm, np.full(5, name + comm.rank, float))  # noqa: E731
         outcomes[name] = launch(f, 2, world="processes").results[0][0]
 
     threads = [threading.Thread(target=one, args=(n,)) for n in (10, 20, 30)]
@@ -377,20 +419,20 @@ def script(body: str) -> str:
     ) + textwrap.dedent(body)
 
 
-def start(body: str, **kwargs) -> subprocess.Popen:
+@pytest.fixture
+def start(started):
+    """`with start(body) as p`: a script, with all it prints in one pipe."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, "-c", script(body)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=env,
-        **kwargs,
-    )
+
+    def go(body: str):
+        command = [sys.executable, "-c", script(body)]
+        return started(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    return go
 
 
-def test_threads_at_work_before_the_launch_do_no_harm():
-    p = start(
+def test_threads_at_work_before_the_launch_do_no_harm(start):
+    with start(
         """
         import torch
         torch.set_num_threads(2); a = torch.randn(600, 600); a @ a
@@ -401,18 +443,16 @@ def test_threads_at_work_before_the_launch_do_no_harm():
             return float((torch.ones(300, 300) @ torch.ones(300, 300)).sum())
         print(launch(f, 2, world="processes").results)
         """
-    )
-    assert "[27000000.0, 27000000.0]" in p.communicate(timeout=60)[0]
+    ) as p:
+        assert "[27000000.0, 27000000.0]" in p.communicate(timeout=60)[0]
 
 
-def test_a_script_without_a_main_guard_runs_once(tmp_path):
+def test_a_script_without_a_main_guard_runs_once(ran, tmp_path):
     path = tmp_path / "plain.py"
     path.write_text(script("print('once'); print(launch(lambda c: c.rank, 2, world='processes').results)"))
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    out = subprocess.run(
-        [sys.executable, path], capture_output=True, text=True, env=env, timeout=60, check=True
-    ).stdout
-    assert out.splitlines() == ["once", "[0, 1]"]
+    done = ran([sys.executable, path], timeout=60, env=env)
+    assert done.stdout.splitlines() == ["once", "[0, 1]"], done.stderr
 
 
 LONG = """
@@ -436,19 +476,19 @@ def read_until_at_work(p: subprocess.Popen) -> list[psutil.Process]:
 @pytest.mark.parametrize(
     "how,shows", [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGKILL, ""), (signal.SIGTERM, "")]
 )
-def test_an_interrupted_or_killed_launcher_leaves_nothing(how, shows):
-    p = start(LONG)
-    workers = read_until_at_work(p)
-    assert len(workers) == 3
-    p.send_signal(how)
-    out = p.communicate(timeout=20)[0]
-    assert shows in out
-    _, alive = psutil.wait_procs(workers, timeout=5)
-    assert not alive
+def test_an_interrupted_or_killed_launcher_leaves_nothing(start, how, shows):
+    with start(LONG) as p:
+        workers = read_until_at_work(p)
+        assert len(workers) == 3
+        p.send_signal(how)
+        out = p.communicate(timeout=20)[0]
+        assert shows in out
+        _, alive = psutil.wait_procs(workers, timeout=5)
+        assert not alive
 
 
-def test_an_interrupted_simulation_stops():
-    p = start(
+def test_an_interrupted_simulation_stops(start):
+    with start(
         """
         def f(comm):
             print("at work", flush=True)
@@ -456,11 +496,11 @@ def test_an_interrupted_simulation_stops():
                 comm.barrier()
         launch(f, 3, timeout_s=900)
         """
-    )
-    for _ in range(3):
-        p.stdout.readline()
-    p.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in p.communicate(timeout=20)[0]
+    ) as p:
+        for _ in range(3):
+            p.stdout.readline()
+        p.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in p.communicate(timeout=20)[0]
 
 
 def test_a_workers_own_children_end_with_it():
@@ -476,7 +516,7 @@ def test_a_workers_own_children_end_with_it():
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
 
 
-def test_without_torch_the_simulation_works_and_processes_say_what_is_missing(tmp_path):
+def test_without_torch_the_simulation_works_and_processes_say_what_is_missing(ran, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
     code = script(
         """
@@ -488,8 +528,7 @@ def test_without_torch_the_simulation_works_and_processes_say_what_is_missing(tm
         """
     )
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60, check=True
-    ).stdout
-    assert out.splitlines()[0] == "[0, 1]"
-    assert "world='processes' needs torch, which is not installed" in out
+    done = ran([sys.executable, "-c", code], timeout=60, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "[0, 1]"
+    assert "world='processes' needs torch, which is not installed" in done.stdout

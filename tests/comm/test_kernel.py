@@ -20,11 +20,13 @@ def kernel():
     manager = jupyter_client.KernelManager(kernel_name="python3")
     manager.start_kernel(env={**os.environ, "PYTHONPATH": str(ROOT)})
     client = manager.client()
-    client.start_channels()
-    client.wait_for_ready(timeout=60)
-    yield manager, client
-    client.stop_channels()
-    manager.shutdown_kernel(now=True)
+    try:
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        yield manager, client
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
 
 
 def outputs(client, request: str, until: str = "", timeout: float = 60) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from labkit import Link, Processes, Simulated, launch
-from labkit.comm.processes import choose
+from labkit.comm.processes import _choose
 from labkit.timing import Kind, Uniform, draw, straggler_report
 
 ROOT = Path(__file__).parents[2]
@@ -269,11 +268,11 @@ def test_a_pool_serves_many_launches_and_refuses_another_k_and_life_after_failur
 
 
 @pytest.mark.processes
-def test_under_torchrun_the_same_launch_uses_the_group_it_finds(tmp_path):
+def test_under_torchrun_the_same_launch_uses_the_group_it_finds(ran, tmp_path):
     script = tmp_path / "job.py"
     script.write_text(
-        "import numpy as np\nfrom labkit import launch\nfrom labkit.collectives import ring_allreduce\n"
-        "run = launch(lambda c: float(ring_allreduce(c, np.full(4, 1.0 + c.rank))[0]), 2, world='processes')\n"
+        "import numpy as np\nfrom labkit import launch\nfrom labkit.collectives import ring\n"
+        "run = launch(lambda c: float(ring.allreduce(c, np.full(4, 1.0 + c.rank))[0]), 2, world='processes')\n"
         "import os; os.write(1, f'got {run.results} {run.bytes_sent.tolist()}\\n'.encode())\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -285,22 +284,22 @@ def test_under_torchrun_the_same_launch_uses_the_group_it_finds(tmp_path):
         "--nproc-per-node=2",
         str(script),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
+    done = ran(command, timeout=120, env=env)
     assert done.stdout.count("got [3.0, 3.0] [32, 32]") == 2, done.stdout + done.stderr
 
 
 def test_backend_and_device_follow_from_what_the_machine_has():
-    assert choose(None, None, 4, gpus=0) == ("gloo", ["cpu"] * 4)
-    assert choose(None, None, 2, gpus=1) == ("gloo", ["cuda:0", "cuda:0"])
-    assert choose(None, None, 2, gpus=2) == ("nccl", ["cuda:0", "cuda:1"])
-    assert choose("gloo", None, 2, gpus=2) == ("gloo", ["cuda:0", "cuda:1"])
-    assert choose(None, "cpu", 2, gpus=2) == ("gloo", ["cpu", "cpu"])
+    assert _choose(None, None, 4, gpus=0) == ("gloo", ["cpu"] * 4)
+    assert _choose(None, None, 2, gpus=1) == ("gloo", ["cuda:0", "cuda:0"])
+    assert _choose(None, None, 2, gpus=2) == ("nccl", ["cuda:0", "cuda:1"])
+    assert _choose("gloo", None, 2, gpus=2) == ("gloo", ["cuda:0", "cuda:1"])
+    assert _choose(None, "cpu", 2, gpus=2) == ("gloo", ["cpu", "cpu"])
     for bad in [("mpi", None, 2, 0), (None, "tpu", 2, 0)]:
         with pytest.raises(ValueError, match="must be"):
-            choose(*bad)
+            _choose(*bad)
     for impossible in [("nccl", None, 2, 1), (None, "cuda", 2, 0), ("nccl", "cpu", 2, 2)]:
         with pytest.raises(RuntimeError, match="needs a GPU"):
-            choose(*impossible)
+            _choose(*impossible)
 
 
 @pytest.mark.gpu
@@ -313,10 +312,10 @@ def test_ranks_use_the_gpu_and_may_share_one():
     def f(comm):
         import torch
 
-        from labkit.collectives import ring_allreduce
+        from labkit.collectives import ring
 
         x = torch.full((1000,), 1.0 + comm.rank, device=comm.device)
-        total = ring_allreduce(comm, x)
+        total = ring.allreduce(comm, x)
         return str(total.device), float(total[0])
 
     run = launch(f, 2, world="processes")
@@ -326,7 +325,7 @@ def test_ranks_use_the_gpu_and_may_share_one():
 
 @pytest.mark.processes
 def test_unwatched_workers_give_the_same_bits_and_bytes():
-    from labkit.collectives import doubling_allreduce, ring_allreduce
+    from labkit.collectives import doubling, ring
 
     def f(comm):
         import torch
@@ -337,7 +336,7 @@ def test_unwatched_workers_give_the_same_bits_and_bytes():
         right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
         comm.sendrecv(odd, right, into, left)
         comm.barrier()
-        way = ring_allreduce if comm.K != 2 else doubling_allreduce
+        way = ring.allreduce if comm.K != 2 else doubling.allreduce
         return way(comm, x).tobytes(), way(comm, torch.from_numpy(x)).numpy().tobytes(), float(into.sum())
 
     for K in (2, 3):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from labkit import launch
-from labkit.compress import DGC, ErrorFeedback, PowerSGD, TopK, compressed_sgd, dice, orthogonal
-from labkit.compress.exchange import OverComm
+from labkit.compress import DGC, ErrorFeedback, OverComm, PowerSGD, TopK, compressed_sgd, rngs
+from labkit.compress.powersgd import _orthogonal
 from labkit.learn import LeastSquares, linear_data, split
 
 SHAPES = ((8, 10), (9,), (3, 4, 5), (2, 2))
@@ -14,7 +14,7 @@ d = 80 + 9 + 60 + 4
 
 def walk(comm, scheme, gs):
     """gs: (K, T, d). Every step's (mean, mine), and the last memory."""
-    draws, wire = dice(4, comm.rank), OverComm(comm)
+    draws, wire = rngs(4, comm.rank), OverComm(comm)
     memory, out = scheme.start(gs.shape[2], gs.dtype, draws), []
     for g in gs[comm.rank]:
         exchanged, memory = scheme.mean(wire, g, memory, draws)
@@ -92,7 +92,7 @@ def test_long_gradients_are_clipped_to_a_share_of_the_length():
     [
         ({"k": 0}, "k must be"), ({"k": 1, "momentum": 1.0}, "momentum must be from 0 to below 1, got 1.0"),
         ({"k": 1, "warmup": -1}, "warmup must be a whole number >= 0"),
-        ({"k": 1, "clip": 0.0}, "clip must be a finite length > 0"), ({"k": 1, "momentum": np.nan}, "momentum must be"),
+        ({"k": 1, "clip": 0.0}, "clip must be a finite number > 0"), ({"k": 1, "momentum": np.nan}, "momentum must be"),
     ],
 )  # fmt: skip
 def test_nonsense_for_dgc_is_refused(bad, says):
@@ -161,11 +161,11 @@ def test_zero_gradients_stay_zero_in_every_precision(dtype):
 
 def test_columns_come_out_orthonormal_and_span_what_they_spanned():
     A = np.random.default_rng(3).standard_normal((9, 3))
-    Q = orthogonal(A)
+    Q = _orthogonal(A)
     np.testing.assert_allclose(Q.T @ Q, np.eye(3), atol=1e-14)
     np.testing.assert_allclose(Q @ (Q.T @ A), A, atol=1e-13)
     np.testing.assert_allclose(
-        orthogonal(np.zeros((4, 2))).T @ orthogonal(np.zeros((4, 2))), np.eye(2), atol=1e-15
+        _orthogonal(np.zeros((4, 2))).T @ _orthogonal(np.zeros((4, 2))), np.eye(2), atol=1e-15
     )
 
 
@@ -174,7 +174,7 @@ def test_columns_come_out_orthonormal_and_span_what_they_spanned():
     [
         ({"shapes": SHAPES, "r": 0}, "r must be a whole number >= 1, got 0"),
         ({"shapes": (), "r": 1}, "shapes must hold shapes"), ({"shapes": ((0, 3),), "r": 1}, "shapes must hold shapes"),
-        ({"shapes": SHAPES, "r": 1, "ratio": 0.5}, "ratio must be finite and >= 1, got 0.5"),
+        ({"shapes": SHAPES, "r": 1, "ratio": 0.5}, "ratio must be a finite number >= 1, got 0.5"),
     ],
 )  # fmt: skip
 def test_nonsense_for_powersgd_is_refused(bad, says):
@@ -184,4 +184,4 @@ def test_nonsense_for_powersgd_is_refused(bad, says):
 
 def test_a_gradient_that_does_not_fit_the_shapes_is_refused():
     with pytest.raises(ValueError, match="shapes must hold the d = 7 elements of the gradient, got 153"):
-        PowerSGD(SHAPES).start(7, float, dice(0, 0))
+        PowerSGD(SHAPES).start(7, float, rngs(0, 0))

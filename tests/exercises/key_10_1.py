@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.collectives import ring_allreduce
-from labkit.grade import Case
-from labkit.grade.sets.s10_1 import _standardise_judge
+from labkit.collectives import ring
+from labkit.exercises import Case
+from labkit.exercises.sets.s10_1 import _standardise_judge
 
 # -- 1 ------------------------------------------------------------------------------------------------------
 
@@ -67,9 +67,9 @@ def together_over_K(parts, w, l2):
 
 
 def standardise(comm, X):
-    total = ring_allreduce(comm, np.append(X.sum(axis=0), len(X)))
+    total = ring.allreduce(comm, np.append(X.sum(axis=0), len(X)))
     mean, N = total[:-1] / total[-1], total[-1]
-    squares = ring_allreduce(comm, ((X - mean) ** 2).sum(axis=0))
+    squares = ring.allreduce(comm, ((X - mean) ** 2).sum(axis=0))
     return (X - mean) / np.sqrt(squares / N)
 
 
@@ -78,14 +78,14 @@ def standardise_alone(comm, X):
 
 
 def standardise_mean_of_means(comm, X):
-    mean = ring_allreduce(comm, X.mean(axis=0) if len(X) else np.zeros(X.shape[1])) / comm.K
-    var = ring_allreduce(comm, ((X - mean) ** 2).mean(axis=0) if len(X) else mean * 0) / comm.K
+    mean = ring.allreduce(comm, X.mean(axis=0) if len(X) else np.zeros(X.shape[1])) / comm.K
+    var = ring.allreduce(comm, ((X - mean) ** 2).mean(axis=0) if len(X) else mean * 0) / comm.K
     return (X - mean) / np.sqrt(var)
 
 
 def standardise_cancels(comm, X):
     """E x^2 - (E x)^2: one message, and all digits lost far from zero."""
-    total = ring_allreduce(comm, np.concatenate([X.sum(axis=0), (X**2).sum(axis=0), [len(X)]]))
+    total = ring.allreduce(comm, np.concatenate([X.sum(axis=0), (X**2).sum(axis=0), [len(X)]]))
     mean, square = np.split(total[:-1] / total[-1], 2)
     return (X - mean) / np.sqrt(np.maximum(square - mean**2, 1e-12))
 
@@ -93,24 +93,24 @@ def standardise_cancels(comm, X):
 def standardise_local_mean(comm, X):
     """Deviations from each worker's own mean: what the workers differ by is lost."""
     mean = X.mean(axis=0) if len(X) else np.zeros(X.shape[1])
-    total = ring_allreduce(comm, np.concatenate([X.sum(axis=0), ((X - mean) ** 2).sum(axis=0), [len(X)]]))
+    total = ring.allreduce(comm, np.concatenate([X.sum(axis=0), ((X - mean) ** 2).sum(axis=0), [len(X)]]))
     d = X.shape[1]
     return (X - total[:d] / total[-1]) / np.sqrt(total[d:-1] / total[-1])
 
 
 def standardise_minus_one(comm, X):
-    total = ring_allreduce(comm, np.append(X.sum(axis=0), len(X)))
+    total = ring.allreduce(comm, np.append(X.sum(axis=0), len(X)))
     mean, N = total[:-1] / total[-1], total[-1]
-    return (X - mean) / np.sqrt(ring_allreduce(comm, ((X - mean) ** 2).sum(axis=0)) / (N - 1))
+    return (X - mean) / np.sqrt(ring.allreduce(comm, ((X - mean) ** 2).sum(axis=0)) / (N - 1))
 
 
 def standardise_ships(comm, X):
     counts = np.zeros(comm.K)
     counts[comm.rank] = len(X)
-    counts = ring_allreduce(comm, counts).astype(int)
+    counts = ring.allreduce(comm, counts).astype(int)
     table, at = np.zeros((counts.sum(), X.shape[1])), counts[: comm.rank].sum()
     table[at : at + len(X)] = X
-    table = ring_allreduce(comm, table)
+    table = ring.allreduce(comm, table)
     return (X - table.mean(axis=0)) / table.std(axis=0)
 
 
@@ -133,9 +133,9 @@ def tilted_gradient(comm, X, y, w, tau):
     residual = X @ w - y
     largest = np.zeros(comm.K)
     largest[comm.rank] = tau * np.max(residual**2, initial=0.0)
-    top = ring_allreduce(comm, largest).max()
+    top = ring.allreduce(comm, largest).max()
     weights = np.exp(tau * residual**2 - top)
-    total = ring_allreduce(comm, np.append(2 * X.T @ (weights * residual), weights.sum()))
+    total = ring.allreduce(comm, np.append(2 * X.T @ (weights * residual), weights.sum()))
     return total[:-1] / total[-1]
 
 
@@ -143,7 +143,7 @@ def tilted_overflows(comm, X, y, w, tau):
     with np.errstate(over="ignore", invalid="ignore"):
         residual = X @ w - y
         weights = np.exp(tau * residual**2)
-        total = ring_allreduce(comm, np.append(2 * X.T @ (weights * residual), weights.sum()))
+        total = ring.allreduce(comm, np.append(2 * X.T @ (weights * residual), weights.sum()))
         return total[:-1] / total[-1]
 
 
@@ -151,7 +151,7 @@ def tilted_own_shift(comm, X, y, w, tau):
     """Each worker subtracts its own largest: the weights of different workers no longer compare."""
     residual = X @ w - y
     weights = np.exp(tau * residual**2 - tau * np.max(residual**2, initial=0.0))
-    total = ring_allreduce(comm, np.append(2 * X.T @ (weights * residual), weights.sum()))
+    total = ring.allreduce(comm, np.append(2 * X.T @ (weights * residual), weights.sum()))
     return total[:-1] / total[-1]
 
 
@@ -159,19 +159,19 @@ def tilted_mean_of_quotients(comm, X, y, w, tau):
     residual = X @ w - y
     weights = np.exp(tau * residual**2 - tau * np.max(residual**2, initial=0.0))
     mine = 2 * X.T @ (weights * residual) / max(weights.sum(), 1e-300)
-    total = ring_allreduce(comm, np.append(len(y) * mine, len(y)))
+    total = ring.allreduce(comm, np.append(len(y) * mine, len(y)))
     return total[:-1] / total[-1]
 
 
 def tilted_over_N(comm, X, y, w, tau):
     residual = X @ w - y
     weights = np.exp(np.minimum(tau * residual**2, 700))
-    total = ring_allreduce(comm, np.append(2 * X.T @ (weights * residual), len(y)))
+    total = ring.allreduce(comm, np.append(2 * X.T @ (weights * residual), len(y)))
     return total[:-1] / total[-1]
 
 
 def tilted_not_at_all(comm, X, y, w, tau):
-    total = ring_allreduce(comm, np.append(2 * X.T @ (X @ w - y), len(y)))
+    total = ring.allreduce(comm, np.append(2 * X.T @ (X @ w - y), len(y)))
     return total[:-1] / total[-1]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.collectives import ring_allreduce
-from labkit.cost import Link, ring_time
-from labkit.grade.sets.s10_10 import _agree_case, _flip_case, _overlapped_case
+from labkit.collectives import ring
+from labkit.exercises.sets.s10_10 import _agree_case, _flip_case, _overlapped_case
 from labkit.learn import Hyperbola
-from labkit.timing import buckets_ends
+from labkit.network import Link
 
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
@@ -46,7 +45,7 @@ def bill_share_of_comm(K, b, S_min, B_crit, compute_s, comm_s, price_per_hour):
 def choose(b, compute_s, S_min, B_crit, nbytes, alpha, beta, Ks, power=2, batch=True, comm=True):
     times = []
     for K in Ks:
-        step = compute_s + comm * ring_time(K, nbytes, Link(alpha, beta))
+        step = compute_s + comm * ring.time(K, nbytes, Link(alpha, beta))
         times.append(Hyperbola(S_min, B_crit).steps(K * b if batch else b) * step)
     times, Ks = np.array(times), np.array(Ks)
     return tuple(int(Ks[np.argmin(s)]) for s in (times, Ks * times, Ks * times**power))
@@ -83,30 +82,33 @@ def choose_swapped(b, compute_s, S_min, B_crit, nbytes, alpha, beta, Ks):
 
 def overlapped_step(forward_s, layers_s, nbytes, K, alpha, beta):
     backward_s = float(np.sum(layers_s))
-    sums = [float(ring_time(K, n, Link(alpha, beta))) for n in nbytes]
-    return forward_s + buckets_ends([[backward_s]], np.minimum(np.cumsum(layers_s) / backward_s, 1), sums)[0]
+    sums = [float(ring.time(K, n, Link(alpha, beta))) for n in nbytes]
+    channel_free = 0.0
+    for ready, seconds in zip(np.cumsum(layers_s), sums, strict=True):
+        channel_free = max(channel_free, ready) + seconds
+    return forward_s + max(channel_free, backward_s)
 
 
 def overlapped_serial(forward_s, layers_s, nbytes, K, alpha, beta):
-    return forward_s + sum(layers_s) + sum(ring_time(K, n, Link(alpha, beta)) for n in nbytes)
+    return forward_s + sum(layers_s) + sum(ring.time(K, n, Link(alpha, beta)) for n in nbytes)
 
 
 def overlapped_last_only(forward_s, layers_s, nbytes, K, alpha, beta):
-    return forward_s + sum(layers_s) + ring_time(K, nbytes[-1], Link(alpha, beta))
+    return forward_s + sum(layers_s) + ring.time(K, nbytes[-1], Link(alpha, beta))
 
 
 def overlapped_larger(forward_s, layers_s, nbytes, K, alpha, beta):
-    return forward_s + max(sum(layers_s), sum(ring_time(K, n, Link(alpha, beta)) for n in nbytes))
+    return forward_s + max(sum(layers_s), sum(ring.time(K, n, Link(alpha, beta)) for n in nbytes))
 
 
 def overlapped_never_idle(forward_s, layers_s, nbytes, K, alpha, beta):
-    sums = [ring_time(K, n, Link(alpha, beta)) for n in nbytes]
+    sums = [ring.time(K, n, Link(alpha, beta)) for n in nbytes]
     return forward_s + max(sum(layers_s) + sums[-1], layers_s[0] + sum(sums))
 
 
 def overlapped_all_at_once(forward_s, layers_s, nbytes, K, alpha, beta):
     ready = forward_s + np.cumsum(layers_s)
-    return max(r + ring_time(K, n, Link(alpha, beta)) for r, n in zip(ready, nbytes, strict=True))
+    return max(r + ring.time(K, n, Link(alpha, beta)) for r, n in zip(ready, nbytes, strict=True))
 
 
 def overlapped_from_zero(forward_s, layers_s, nbytes, K, alpha, beta):
@@ -210,14 +212,14 @@ def account_drops_the_rank(loaded, ready, left):
 def agree(comm, seconds):
     mine = np.zeros(comm.K)
     mine[comm.rank] = seconds
-    found = ring_allreduce(comm, mine)
+    found = ring.allreduce(comm, mine)
     return int(found.argmax()), float(found.max() / np.median(found))
 
 
 def agree_mean(comm, seconds):
     mine = np.zeros(comm.K)
     mine[comm.rank] = seconds
-    found = ring_allreduce(comm, mine)
+    found = ring.allreduce(comm, mine)
     return int(found.argmax()), float(found.max() / found.mean())
 
 
@@ -232,14 +234,14 @@ def agree_last_rank(comm, seconds):
 def agree_fastest(comm, seconds):
     mine = np.zeros(comm.K)
     mine[comm.rank] = seconds
-    found = ring_allreduce(comm, mine)
+    found = ring.allreduce(comm, mine)
     return int(found.argmax()), float(found.max() / found.min())
 
 
 def agree_own_factor(comm, seconds):
     mine = np.zeros(comm.K)
     mine[comm.rank] = seconds
-    found = ring_allreduce(comm, mine)
+    found = ring.allreduce(comm, mine)
     return int(found.argmax()), float(seconds / np.median(found))
 
 
@@ -247,7 +249,7 @@ def agree_shouts(comm, seconds):
     """Sends a thousand copies, to be sure."""
     mine = np.zeros((1000, comm.K))
     mine[:, comm.rank] = seconds
-    found = ring_allreduce(comm, mine.ravel())[: comm.K]
+    found = ring.allreduce(comm, mine.ravel())[: comm.K]
     return int(found.argmax()), float(found.max() / np.median(found))
 
 

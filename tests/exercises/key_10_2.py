@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from labkit.collectives import ring_allreduce
-from labkit.grade import Case
-from labkit.grade.sets.s10_2 import _step_judge
+from labkit.collectives import ring
+from labkit.exercises import Case
+from labkit.exercises.sets.s10_2 import _step_judge
 
 # -- 1 ------------------------------------------------------------------------------------------------------
 
@@ -68,30 +68,30 @@ def accumulated_step(comm, micros, w, eta):
     total = np.zeros(len(w) + 1)
     for X, y in micros:
         total += np.append(grad_sum(X, y, w), len(y))
-    total = ring_allreduce(comm, total)
+    total = ring.allreduce(comm, total)
     return w - eta * total[:-1] / total[-1]
 
 
 def step_talks_each_time(comm, micros, w, eta):
-    total = sum(ring_allreduce(comm, np.append(grad_sum(X, y, w), len(y))) for X, y in micros)
+    total = sum(ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y))) for X, y in micros)
     return w - eta * total[:-1] / total[-1]
 
 
 def step_mean_of_means(comm, micros, w, eta):
     mine = sum(grad_sum(X, y, w) / max(len(y), 1) for X, y in micros) / len(micros)
-    return w - eta * ring_allreduce(comm, mine) / comm.K
+    return w - eta * ring.allreduce(comm, mine) / comm.K
 
 
 def step_forgets_m(comm, micros, w, eta):
     """Every micro-batch's mean is added up, as backward() does, and nobody divides."""
     mine = sum(grad_sum(X, y, w) / max(len(y), 1) for X, y in micros)
-    return w - eta * ring_allreduce(comm, mine) / comm.K
+    return w - eta * ring.allreduce(comm, mine) / comm.K
 
 
 def step_each_micro(comm, micros, w, eta):
     """Steps at every micro-batch."""
     for X, y in micros:
-        total = ring_allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
+        total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
         w = w - eta * total[:-1] / max(total[-1], 1) / len(micros)
     return w
 
@@ -100,13 +100,13 @@ def step_last_micro_only(comm, micros, w, eta):
     """The sum is overwritten instead of added to."""
     for X, y in micros:
         mine = np.append(grad_sum(X, y, w), len(y))
-    total = ring_allreduce(comm, mine)
+    total = ring.allreduce(comm, mine)
     return w - eta * total[:-1] / max(total[-1], 1)
 
 
 def step_own_count(comm, micros, w, eta):
     n = sum(len(y) for _, y in micros)
-    total = ring_allreduce(comm, sum(grad_sum(X, y, w) for X, y in micros))
+    total = ring.allreduce(comm, sum(grad_sum(X, y, w) for X, y in micros))
     return w - eta * total / max(n * comm.K, 1)
 
 
@@ -121,7 +121,7 @@ def step_alone(comm, micros, w, eta):
 def noise_scale(comm, X, y, w):
     b, K = len(y), comm.K
     g = grad_sum(X, y, w) / b
-    total = ring_allreduce(comm, np.append(g, g @ g)) / K
+    total = ring.allreduce(comm, np.append(g, g @ g)) / K
     small2, big2 = total[-1], total[:-1] @ total[:-1]
     signal = (K * b * big2 - b * small2) / (K * b - b)
     return (small2 - big2) / (1 / b - 1 / (K * b)) / signal
@@ -130,7 +130,7 @@ def noise_scale(comm, X, y, w):
 def scale_with(comm, X, y, w, formula, own=False):
     b, K = len(y), comm.K
     g = grad_sum(X, y, w) / b
-    total = ring_allreduce(comm, np.append(g, g @ g)) / K
+    total = ring.allreduce(comm, np.append(g, g @ g)) / K
     return formula(g @ g if own else total[-1], total[:-1] @ total[:-1], b, K * b)
 
 

@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 
-from labkit.collectives import ring_allreduce
-from labkit.grade import Case
-from labkit.grade.sets.s10_3 import _step_judge
-from labkit.learn.exactness import clip
+from labkit.collectives import ring
+from labkit.exercises import Case
+from labkit.exercises.sets.s10_3 import _step_judge
 
 
 def grad_sum(X, y, w):
@@ -20,7 +19,7 @@ def grad_sum(X, y, w):
 
 
 def sync_step(comm, X, y, w, eta):
-    total = ring_allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
+    total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
     return w - eta * total[:-1] / total[-1]
 
 
@@ -29,31 +28,31 @@ def step_alone(comm, X, y, w, eta):
 
 
 def step_mean_of_means(comm, X, y, w, eta):
-    return w - eta * ring_allreduce(comm, grad_sum(X, y, w) / max(len(y), 1)) / comm.K
+    return w - eta * ring.allreduce(comm, grad_sum(X, y, w) / max(len(y), 1)) / comm.K
 
 
 def step_of_the_sum(comm, X, y, w, eta):
-    return w - eta * ring_allreduce(comm, grad_sum(X, y, w))
+    return w - eta * ring.allreduce(comm, grad_sum(X, y, w))
 
 
 def step_own_count(comm, X, y, w, eta):
-    return w - eta * ring_allreduce(comm, grad_sum(X, y, w)) / (comm.K * max(len(y), 1))
+    return w - eta * ring.allreduce(comm, grad_sum(X, y, w)) / (comm.K * max(len(y), 1))
 
 
 def step_half(comm, X, y, w, eta):
-    total = ring_allreduce(comm, np.append(grad_sum(X, y, w) / 2, len(y)))
+    total = ring.allreduce(comm, np.append(grad_sum(X, y, w) / 2, len(y)))
     return w - eta * total[:-1] / total[-1]
 
 
 def step_uphill(comm, X, y, w, eta):
-    total = ring_allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
+    total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
     return w + eta * total[:-1] / total[-1]
 
 
 def step_nan_for_nobody(comm, X, y, w, eta):
     with np.errstate(invalid="ignore"):
         mean = grad_sum(X, y, w) / np.float64(len(y))
-    total = ring_allreduce(comm, np.append(mean * len(y), len(y)))
+    total = ring.allreduce(comm, np.append(mean * len(y), len(y)))
     return w - eta * total[:-1] / total[-1]
 
 
@@ -81,15 +80,15 @@ def step_sends_examples(comm, X, y, w, eta):
     """Everyone sends its rows to everyone: right, and as expensive as having no gradients at all."""
     counts = np.zeros(comm.K)
     counts[comm.rank] = len(y)
-    counts = ring_allreduce(comm, counts).astype(int)
+    counts = ring.allreduce(comm, counts).astype(int)
     table, at = np.zeros((counts.sum(), len(w) + 1)), counts[: comm.rank].sum()
     table[at : at + len(y)] = np.column_stack([X, y])
-    table = ring_allreduce(comm, table)
+    table = ring.allreduce(comm, table)
     return w - eta * grad_sum(table[:, :-1], table[:, -1], w) / len(table)
 
 
 def step_in_place(comm, X, y, w, eta):
-    total = ring_allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
+    total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
     w -= eta * total[:-1] / total[-1]
     return w
 
@@ -163,43 +162,47 @@ def communication_of(K, P, itemsize, t_comp, beta, factor, bits=1):
 # -- 5 --------------------------------------------------------------------------------------------------------------
 
 
+def clip(g, c):
+    return g * min(1.0, c / np.linalg.norm(g))
+
+
 def clipped_step(comm, g_sum, count, w, eta, c):
-    total = ring_allreduce(comm, np.append(g_sum, count))
+    total = ring.allreduce(comm, np.append(g_sum, count))
     return w - eta * clip(total[:-1] / total[-1], c)
 
 
 def clips_each(comm, g_sum, count, w, eta, c):
-    total = ring_allreduce(comm, np.append(clip(g_sum / count, c) * count, count))
+    total = ring.allreduce(comm, np.append(clip(g_sum / count, c) * count, count))
     return w - eta * total[:-1] / total[-1]
 
 
 def clips_the_plain_mean(comm, g_sum, count, w, eta, c):
-    return w - eta * clip(ring_allreduce(comm, g_sum / count) / comm.K, c)
+    return w - eta * clip(ring.allreduce(comm, g_sum / count) / comm.K, c)
 
 
 def clips_the_sum(comm, g_sum, count, w, eta, c):
-    total = ring_allreduce(comm, np.append(g_sum, count))
+    total = ring.allreduce(comm, np.append(g_sum, count))
     return w - eta * clip(total[:-1], c) / total[-1]
 
 
 def always_rescales(comm, g_sum, count, w, eta, c):
-    total = ring_allreduce(comm, np.append(g_sum, count))
+    total = ring.allreduce(comm, np.append(g_sum, count))
     g = total[:-1] / total[-1]
     return w - eta * g * c / np.linalg.norm(g)
 
 
 def clips_by_element(comm, g_sum, count, w, eta, c):
-    total = ring_allreduce(comm, np.append(g_sum, count))
+    total = ring.allreduce(comm, np.append(g_sum, count))
     return w - eta * np.clip(total[:-1] / total[-1], -c, c)
 
 
 def clips_the_step(comm, g_sum, count, w, eta, c):
-    total = ring_allreduce(comm, np.append(g_sum, count))
+    total = ring.allreduce(comm, np.append(g_sum, count))
     return w - clip(eta * total[:-1] / total[-1], c)
 
 
 def clips_with_the_count(comm, g_sum, count, w, eta, c):
-    total = ring_allreduce(comm, np.append(g_sum, count))
+    total = ring.allreduce(comm, np.append(g_sum, count))
     return w - eta * clip(total / total[-1], c)[:-1]
 
 

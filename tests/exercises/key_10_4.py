@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from labkit.comm.simulated import Simulated
-from labkit.grade import Case
-from labkit.grade.sets.s10_4 import FREE, _exact_judge, _leash_judge
+from labkit.exercises import Case
+from labkit.exercises.sets.s10_4 import FREE, _exact_judge, _leash_judge
 from labkit.timing import Trace
 
 # -- 1 ----------------------------------------------------------------------------------------------------------------

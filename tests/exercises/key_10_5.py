@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from labkit.comm import Simulated
-from labkit.cost import Link
-from labkit.grade import Case, Wrong
+from labkit.exercises import Case, Wrong
+from labkit.network import Link
 
 
 def edges(K, n):

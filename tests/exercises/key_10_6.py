@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 
-from labkit.collectives import ring_allreduce
-from labkit.grade import Case
-from labkit.grade.sets.s10_6 import _ages, _chosen, _frontier
-from labkit.learn.stability import frontier, largest_eta
+from labkit.collectives import ring
+from labkit.exercises import Case
+from labkit.exercises.sets.s10_6 import _ages, _chosen, _frontier
 
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
@@ -107,15 +106,30 @@ def largest_step(p, q, a):
     return low
 
 
+def constant(tau):
+    """The largest step for a constant delay."""
+    return 2 * np.sin(np.pi / (2 * (2 * tau + 1)))
+
+
 def step_of_the_mean_delay(p, q, a):
-    return largest_eta(round(a * p + (1 - a) * q))
+    return constant(round(a * p + (1 - a) * q))
 
 
 def step_by_a_random_run(p, q, a):
     """Draws the delay anew at each update: another schedule, another frontier."""
     u = np.arange(2000)
     tau = np.where(np.random.default_rng(0).random(2000) < a, p, q)
-    return frontier(np.maximum(u - tau, 0))
+    read, eta = np.maximum(u - tau, 0), 0.01
+
+    def shrinks(eta):
+        w = np.ones(2001)
+        for i, version in enumerate(read):
+            w[i + 1] = w[i] - eta * w[version]
+        return abs(w[1334:]).max() < abs(w[667:1334]).max()
+
+    while shrinks(eta):
+        eta *= 1.01
+    return eta
 
 
 # -- 5 --------------------------------------------------------------------------------------------------------------
@@ -128,18 +142,18 @@ def walk(X, y, w, eta, H):
 
 
 def local_round(comm, X, y, w, eta, H):
-    total = ring_allreduce(comm, np.append(walk(X, y, w, eta, H) * len(y), len(y)))
+    total = ring.allreduce(comm, np.append(walk(X, y, w, eta, H) * len(y), len(y)))
     return total[:-1] / total[-1]
 
 
 def round_mean_of_all(comm, X, y, w, eta, H):
-    return ring_allreduce(comm, walk(X, y, w, eta, H)) / comm.K
+    return ring.allreduce(comm, walk(X, y, w, eta, H)) / comm.K
 
 
 def round_synchronous(comm, X, y, w, eta, H):
     """Right for H = 1; talks after every step."""
     for _ in range(H):
-        total = ring_allreduce(comm, np.append(2 * X.T @ (X @ w - y), len(y)))
+        total = ring.allreduce(comm, np.append(2 * X.T @ (X @ w - y), len(y)))
         w = w - eta * total[:-1] / total[-1]
     return w
 
@@ -152,7 +166,7 @@ def round_sum_of_gradients(comm, X, y, w, eta, H):
     own = w
     for _ in range(H):
         own = own - eta * 2 * X.T @ (X @ own - y)
-    total = ring_allreduce(comm, np.append(own * len(y), len(y)))
+    total = ring.allreduce(comm, np.append(own * len(y), len(y)))
     return total[:-1] / total[-1]
 
 
@@ -165,14 +179,14 @@ def round_nan(comm, X, y, w, eta, H):
     with np.errstate(invalid="ignore"):
         for _ in range(H):
             own = own - eta * 2 * X.T @ (X @ own - y) / np.float64(len(y))
-    total = ring_allreduce(comm, np.append(own * len(y), len(y)))
+    total = ring.allreduce(comm, np.append(own * len(y), len(y)))
     return total[:-1] / total[-1]
 
 
 def round_of_fresh_gradients(comm, X, y, w, eta, H):
     """All H steps with the gradient at the round's start."""
     g = 2 * X.T @ (X @ w - y) / max(len(y), 1)
-    total = ring_allreduce(comm, np.append((w - H * eta * g) * len(y), len(y)))
+    total = ring.allreduce(comm, np.append((w - H * eta * g) * len(y), len(y)))
     return total[:-1] / total[-1]
 
 
@@ -248,8 +262,8 @@ MUTANTS = {
     "10.6-4": [
         step_of_the_mean_delay,
         step_by_a_random_run,
-        lambda p, q, a: largest_eta(max(p, q)),
-        lambda p, q, a: a * largest_eta(p) + (1 - a) * largest_eta(q),
+        lambda p, q, a: constant(max(p, q)),
+        lambda p, q, a: a * constant(p) + (1 - a) * constant(q),
         lambda p, q, a: largest_step(p, q, 1 - a),
         lambda p, q, a: 1.01 * largest_step(p, q, a),
         lambda p, q, a: 0.99 * largest_step(p, q, a),

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from labkit.collectives import all_gather, ring_allreduce
-from labkit.grade.sets.s10_7 import _bucket_case
+from labkit.collectives import all_gather, ring
+from labkit.exercises.sets.s10_7 import _bucket_case
 
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ def largest_not_in_size(comm, g, error, k):
 
 def bucket_dense(comm, g, error, k):
     corrected = g + error
-    return ring_allreduce(comm, keep(corrected, k)) / comm.K, corrected - keep(corrected, k)
+    return ring.allreduce(comm, keep(corrected, k)) / comm.K, corrected - keep(corrected, k)
 
 
 def bucket_alone(comm, g, error, k):
@@ -132,7 +132,7 @@ def bucket_my_places(comm, g, error, k):
     corrected = g + error
     places = np.sort(largest(corrected, k))
     mean = np.zeros_like(g)
-    mean[places] = ring_allreduce(comm, corrected[places]) / comm.K
+    mean[places] = ring.allreduce(comm, corrected[places]) / comm.K
     return mean, corrected - keep(corrected, k)
 
 
@@ -181,8 +181,8 @@ def negative_bandwidths(K, n, m, alpha, coding_s):
 
 
 def power_step(comm, M, Q):
-    P = np.linalg.qr(ring_allreduce(comm, M @ Q))[0]
-    new = ring_allreduce(comm, M.T @ P) / comm.K
+    P = np.linalg.qr(ring.allreduce(comm, M @ Q))[0]
+    new = ring.allreduce(comm, M.T @ P) / comm.K
     return P @ new.T, new
 
 
@@ -193,31 +193,31 @@ def power_alone(comm, M, Q):
 
 
 def power_not_orthogonal(comm, M, Q):
-    P = ring_allreduce(comm, M @ Q) / comm.K
-    new = ring_allreduce(comm, M.T @ P) / comm.K
+    P = ring.allreduce(comm, M @ Q) / comm.K
+    new = ring.allreduce(comm, M.T @ P) / comm.K
     return P @ new.T, new
 
 
 def power_orthogonal_too_early(comm, M, Q):
-    P = ring_allreduce(comm, np.linalg.qr(M @ Q)[0]) / comm.K
-    new = ring_allreduce(comm, M.T @ P) / comm.K
+    P = ring.allreduce(comm, np.linalg.qr(M @ Q)[0]) / comm.K
+    new = ring.allreduce(comm, M.T @ P) / comm.K
     return P @ new.T, new
 
 
 def power_of_the_sum(comm, M, Q):
-    P = np.linalg.qr(ring_allreduce(comm, M @ Q))[0]
-    new = ring_allreduce(comm, M.T @ P)
+    P = np.linalg.qr(ring.allreduce(comm, M @ Q))[0]
+    new = ring.allreduce(comm, M.T @ P)
     return P @ new.T, new
 
 
 def power_own_q(comm, M, Q):
-    P = np.linalg.qr(ring_allreduce(comm, M @ Q))[0]
-    mean = ring_allreduce(comm, M.T @ P) / comm.K
+    P = np.linalg.qr(ring.allreduce(comm, M @ Q))[0]
+    mean = ring.allreduce(comm, M.T @ P) / comm.K
     return P @ mean.T, M.T @ P
 
 
 def power_sends_the_matrix(comm, M, Q):
-    mean = ring_allreduce(comm, M) / comm.K
+    mean = ring.allreduce(comm, M) / comm.K
     P = np.linalg.qr(mean @ Q)[0]
     return P @ (mean.T @ P).T, mean.T @ P
 
@@ -230,7 +230,7 @@ def power_returns_the_old_q(comm, M, Q):
 
 
 def outer_step(comm, anchor, w, v, eta, momentum):
-    outer = ring_allreduce(comm, anchor - w) / comm.K
+    outer = ring.allreduce(comm, anchor - w) / comm.K
     v = momentum * v + outer
     return anchor - eta * (outer + momentum * v), v
 
@@ -254,7 +254,7 @@ def outer_heavy_ball(comm, anchor, w, v, eta, momentum):
 
 
 def outer_old_velocity(comm, anchor, w, v, eta, momentum):
-    outer = ring_allreduce(comm, anchor - w) / comm.K
+    outer = ring.allreduce(comm, anchor - w) / comm.K
     return anchor - eta * (outer + momentum * v), momentum * v + outer
 
 
@@ -264,14 +264,14 @@ def outer_from_here(comm, anchor, w, v, eta, momentum):
 
 
 def outer_sends_both(comm, anchor, w, v, eta, momentum):
-    mean = ring_allreduce(comm, w) / comm.K
-    v = momentum * ring_allreduce(comm, v) / comm.K + anchor - mean
+    mean = ring.allreduce(comm, w) / comm.K
+    v = momentum * ring.allreduce(comm, v) / comm.K + anchor - mean
     return anchor - eta * (anchor - mean + momentum * v), v
 
 
 def outer_mean_of_ends(comm, anchor, w, v, eta, momentum):
     new, v = outer_alone(comm, anchor, w, v, eta, momentum)
-    return ring_allreduce(comm, new) / comm.K, v
+    return ring.allreduce(comm, new) / comm.K, v
 
 
 SOLUTIONS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from labkit.collectives import ring_allreduce
+from labkit.collectives import ring
 
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
@@ -41,13 +41,13 @@ def rate_constant_warm_up(t, eta, K, rule, warm_steps):
 
 
 def large_step(comm, g_sum, count, w, v, eta, last_eta, m, decay):
-    total = ring_allreduce(comm, np.append(g_sum, count))
+    total = ring.allreduce(comm, np.append(g_sum, count))
     v = m * (eta / last_eta) * v + eta * (total[:-1] / total[-1] + decay * w)
     return w - v, v
 
 
 def large_decay_by_everyone(comm, g_sum, count, w, v, eta, last_eta, m, decay):
-    total = ring_allreduce(comm, np.append(g_sum / count + decay * w, 1.0))
+    total = ring.allreduce(comm, np.append(g_sum / count + decay * w, 1.0))
     v = m * (eta / last_eta) * v + eta * total[:-1]
     return w - v, v
 
@@ -65,7 +65,7 @@ def large_corrected_upside_down(comm, g_sum, count, w, v, eta, last_eta, m, deca
 
 
 def large_sum_of_gradients(comm, g_sum, count, w, v, eta, last_eta, m, decay):
-    total = ring_allreduce(comm, g_sum.copy())
+    total = ring.allreduce(comm, g_sum.copy())
     v = m * (eta / last_eta) * v + eta * (total + decay * w)
     return w - v, v
 

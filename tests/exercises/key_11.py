@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from labkit.collectives import all_gather, own_chunk, reduce_scatter, ring_allreduce
-from labkit.grade import Case
-from labkit.grade.sets.s11 import _buckets_judge, _step_judge
+from labkit.collectives import all_gather, own_chunk, reduce_scatter, ring
+from labkit.exercises import Case
+from labkit.exercises.sets.s11 import _buckets_judge, _step_judge
 
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
@@ -55,7 +55,7 @@ def buckets_empty_one(nbytes, limit):
 def average(comm, grads, shapes):
     parts = [np.zeros(s) if g is None else g for g, s in zip(grads, shapes, strict=True)]
     used = [float(g is not None) for g in grads]
-    total = ring_allreduce(comm, np.concatenate([*(p.ravel() for p in parts), used]))
+    total = ring.allreduce(comm, np.concatenate([*(p.ravel() for p in parts), used]))
     means, at = [], 0
     for i, s in enumerate(shapes):
         n = math.prod(s)
@@ -67,7 +67,7 @@ def average(comm, grads, shapes):
 
 def average_never_none(comm, grads, shapes):
     return [
-        ring_allreduce(comm, np.zeros(s) if g is None else g) / comm.K
+        ring.allreduce(comm, np.zeros(s) if g is None else g) / comm.K
         for g, s in zip(grads, shapes, strict=True)
     ]
 
@@ -76,14 +76,14 @@ def average_of_the_users(comm, grads, shapes):
     """Divide by how many used it: not the gradient of the mean loss."""
     means = []
     for g, s in zip(grads, shapes, strict=True):
-        total = ring_allreduce(comm, np.append(np.zeros(s) if g is None else g, float(g is not None)))
+        total = ring.allreduce(comm, np.append(np.zeros(s) if g is None else g, float(g is not None)))
         means.append(total[:-1].reshape(s) / total[-1] if total[-1] else None)
     return means
 
 
 def average_skips_its_own(comm, grads, shapes):
     """Only what this rank has is summed: the others wait for ever."""
-    return [None if g is None else ring_allreduce(comm, g) / comm.K for g in grads]
+    return [None if g is None else ring.allreduce(comm, g) / comm.K for g in grads]
 
 
 def average_keeps_its_none(comm, grads, shapes):
@@ -132,7 +132,7 @@ def step_of_the_sum(comm, w, g, u, eta, mu):
 def step_by_allreduce(comm, w, g, u, eta, mu):
     """Right, and sends half as much again."""
     low, high = own_chunk(comm, len(w))
-    mean = ring_allreduce(comm, g)[low:high] / comm.K
+    mean = ring.allreduce(comm, g)[low:high] / comm.K
     u = mu * u + mean
     return all_gather(comm, w[low:high] - eta * u, len(w)), u
 
@@ -171,7 +171,7 @@ def step_in_place(comm, w, g, u, eta, mu):
 
 
 def clipped_chunk(comm, g, c):
-    length = math.sqrt(ring_allreduce(comm, np.array([np.sum(g * g)]))[0])
+    length = math.sqrt(ring.allreduce(comm, np.array([np.sum(g * g)]))[0])
     return g * (c / length) if length > c else g.copy()
 
 
@@ -181,21 +181,21 @@ def clips_its_own(comm, g, c):
 
 
 def clips_by_the_sum_of_lengths(comm, g, c):
-    length = ring_allreduce(comm, np.array([np.linalg.norm(g)]))[0]
+    length = ring.allreduce(comm, np.array([np.linalg.norm(g)]))[0]
     return g * (c / length) if length > c else g.copy()
 
 
 def clips_by_the_square(comm, g, c):
-    length = ring_allreduce(comm, np.array([np.sum(g * g)]))[0]
+    length = ring.allreduce(comm, np.array([np.sum(g * g)]))[0]
     return g * (c / length) if length > c else g.copy()
 
 
 def always_rescales(comm, g, c):
-    return g * (c / math.sqrt(ring_allreduce(comm, np.array([np.sum(g * g)]))[0]))
+    return g * (c / math.sqrt(ring.allreduce(comm, np.array([np.sum(g * g)]))[0]))
 
 
 def gathers_the_gradient(comm, g, c):
-    n = int(ring_allreduce(comm, np.array([float(len(g))]))[0])
+    n = int(ring.allreduce(comm, np.array([float(len(g))]))[0])
     length = np.linalg.norm(all_gather(comm, g, n))
     return g * (c / length) if length > c else g.copy()
 

@@ -7,9 +7,8 @@ import math
 import numpy as np
 from scipy.stats import binom
 
-from labkit.cost.failures import best_interval, goodput, young
-from labkit.grade import Case
-from labkit.grade.sets.s12 import _computed_judge, _steps_case
+from labkit.exercises import Case
+from labkit.exercises.sets.s12 import _computed_judge, _steps_case
 
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
@@ -36,6 +35,14 @@ def interval_steps(write_s, mtbf_s, step_s):
 def safe_goodput(interval_s, write_s, restart_s, mtbf_s):
     again = math.expm1((interval_s + write_s) / mtbf_s)  # failures on the way through an interval
     return interval_s / (mtbf_s * again + restart_s * again)
+
+
+def goodput(tau, delta, R, M):
+    return tau / (M * math.exp(R / M) * math.expm1((tau + delta) / M))
+
+
+def young(delta, M):
+    return math.sqrt(2 * delta * M)
 
 
 def first_order(tau, delta, R, M):
@@ -183,7 +190,7 @@ MUTANTS = {
         lambda tau, delta, R, M: tau / (M * math.expm1((tau + delta) / M) + R),
         lambda tau, delta, R, M: (M + R) * math.expm1((tau + delta) / M) / tau,
         lambda tau, delta, R, M: tau / (M * math.expm1((tau + delta + R) / M)),
-        lambda tau, delta, R, M: safe_goodput(best_interval(max(delta, 1e-3), M), delta, R, M),
+        lambda tau, delta, R, M: safe_goodput(young(max(delta, 1e-3), M), delta, R, M),
     ],
     "12-4": [
         computed_from_scratch,

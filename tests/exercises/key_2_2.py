@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from labkit.grade import Case
-from labkit.grade.sets import s2_2
-from labkit.timing import overlap, ssp
+from labkit.exercises import Case
+from labkit.exercises.sets import s2_2
+from labkit.timing import StaleSynchronous, overlap
 
 # -- 2.2-1
 
@@ -292,7 +292,11 @@ MUTANTS = {
 def _ssp_hidden(rng):
     for K, T, slack in [(8, 30, 2), (3, 3, 2), (1, 1, 0), (16, 40, 5)]:
         X = rng.pareto(1.5, (K, T))
-        yield Case((X, slack), s2_2._finish(ssp(X, slack).arrivals_s), label=f"K = {K}, T = {T}, s = {slack}")
+        yield Case(
+            (X, slack),
+            s2_2._finish(StaleSynchronous(slack).timeline(X).arrivals_s),
+            label=f"K = {K}, T = {T}, s = {slack}",
+        )
 
 
 def _overlap_hidden(rng):

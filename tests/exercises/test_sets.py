@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import labkit.grade.sets
-from labkit.grade import check, exercise_set, judge, summary
+import labkit.exercises.sets
+from labkit.exercises import check, exercise_set, judge, summary
 
 HERE = Path(__file__).parent
-SETS = sorted(m.name[1:].replace("_", ".") for m in pkgutil.iter_modules(labkit.grade.sets.__path__))
+SETS = sorted(m.name[1:].replace("_", ".") for m in pkgutil.iter_modules(labkit.exercises.sets.__path__))
 
 
 def key(name: str):

@@ -1,6 +1,6 @@
 """`make gpu`: run the GPU tests and every lab on a machine with a GPU, measure, and write book/results/<device>.json.
 
-The book's page about GPUs (book/gpu.md) is made from those files by book/tools/gpu_page.py and holds nothing else. Where
+The book's page about GPUs (book/gpu.md) has its numbers from those files alone (book/tools/gpu_page.py). Where
 there is no GPU this says so and stops; ``--rehearse`` runs the same on the CPU, into a folder of your choice, to see that it
 would work.
 """
@@ -32,7 +32,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "book" / "tools")]
 import gpu_page  # noqa: E402
 
 from labkit import Processes, launch, machine  # noqa: E402
-from labkit.collectives import ring_allreduce  # noqa: E402
+from labkit.collectives import ring  # noqa: E402
 
 SIZES = (1_000, 100_000, 10_000_000)
 PARAMETERS = (1024, 4096, 1024)  # widths of the network whose step is timed
@@ -79,7 +79,7 @@ def allreduce_seconds(comm: Any, n: int, repeats: int) -> dict[str, float]:
     import torch.distributed as dist
 
     x = torch.ones(n, device=comm.device)
-    ways = {"torch.distributed": lambda: dist.all_reduce(x), "our ring": lambda: ring_allreduce(comm, x)}
+    ways = {"torch.distributed": lambda: dist.all_reduce(x), "our ring": lambda: ring.allreduce(comm, x)}
     spent: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats + 1):
         for name, way in ways.items():

@@ -1,4 +1,4 @@
-"""A core without walls, for tests of what surrounds it, and notebooks as students hand them in."""
+"""A core without isolation, for tests of what surrounds it, and notebooks as students hand them in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
-from labkit.grade import batch, judge
+from labkit.exercises import judge
+from labkit.exercises.asking import GraderFailure
+from labkit.grade import batch
+from labkit.grade.outcome import Outcome
+from labkit.grade.pool import Pool
 
 ROOT = Path(__file__).parents[2]
 KEY = ROOT / "tests" / "exercises"
@@ -28,36 +32,34 @@ class Core:
             time.sleep(float(os.environ.get("SLOW_S", "0")))
         space: dict = {}
         try:
-            exec(answer.setup + "\n" + answer.source, space)
+            exec("\n".join([answer.setup, answer.helpers, answer.source]), space)
         except Exception as error:
-            return self.outcome("ERROR", f"{type(error).__name__}: {error}")
+            return self.outcome(exercise, "ERROR", f"{type(error).__name__}: {error}")
         verdict = judge(exercise, space[answer.name], cases)
         status = {"right": "PASS", "wrong": "WRONG", "todo": "NO_RESULT"}[verdict.status]
-        return self.outcome(status, verdict.message, verdict.points)
+        return self.outcome(exercise, status, verdict.message, verdict.points)
 
-    def outcome(self, status, message="", points=0):
-        return SimpleNamespace(
-            status=status, points=points, message=message, log="a log", seconds=0.1, isolation="none, a fake"
-        )
+    def outcome(self, e, status, message="", points=0):
+        return Outcome(e.id, e.title, status, points, e.points, message, "a log", "", 0.1, "none, a fake")
 
     def selftest(self, key, name):
         return []
 
 
 @contextmanager
-def fake(hide=()):
+def fake(plan=None):
     yield Core()
 
 
 @contextmanager
-def fails_its_test(hide=()):
+def fails_its_test(plan=None):
     core = Core()
     core.selftest = lambda key, name: [f"a mutant of {name} gets full marks"]
     yield core
 
 
 @contextmanager
-def does_not_open(hide=()):
+def does_not_open(plan=None):
     raise RuntimeError("no sandbox here")
     yield
 
@@ -122,7 +124,20 @@ def blame(arrivals):
 
 
 @contextmanager
-def walled(hide=()):
+def walled(plan):
     """The real sandbox, without the self-test, which has tests of its own and takes its time."""
-    with batch.sandbox(hide) as core:
+    with batch.sandbox(plan) as core:
         yield SimpleNamespace(grade=core.grade, selftest=lambda key, name: [])
+
+
+def in_one_process(monkeypatch):
+    """Have a pool do the work itself, here: most of these tests are not about processes."""
+
+    def work_off(self, tasks):
+        try:
+            answer = self._opened().__enter__() if tasks else None
+        except Exception as error:
+            raise GraderFailure(f"{type(error).__name__}: {error}") from None
+        yield from ((i, answer(task)) for i, task in enumerate(tasks))
+
+    monkeypatch.setattr(Pool, "work_off", work_off)

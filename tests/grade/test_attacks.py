@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from labkit.grade.exercise import Case, Exercise, same_array
+from labkit.exercises.exercise import Case, Exercise, same_array
 from labkit.grade.grading import Outcome, grade_one
-from labkit.grade.sandbox import Limits, own_folder
+from labkit.grade.isolation import Limits, own_folder
 from labkit.grade.zygote import GraderFailure, Zygote
 
 pytestmark = pytest.mark.processes
@@ -39,7 +39,7 @@ def summed(rng):
             for k, given in enumerate(run.results):
                 same_array(given, xs.sum(axis=0), f"what rank {k} returned", atol=1e-12)
 
-        yield Case(tuple((x,) for x in xs), judge, K, f"K = {K}")
+        yield Case(tuple((x,) for x in xs), judge, K, f"K = {K}", clock=True)
 
 
 DOUBLE = Exercise("0-1", "Double it", 2, "f", doubled)
@@ -59,7 +59,7 @@ def z():
     limits = Limits(
         case_s=30, exercise_s=60, cpu_s=20, memory_bytes=200 << 20, output_bytes=200_000, files_bytes=1 << 20
     )
-    with Zygote(limits, preload=()) as z:
+    with Zygote(limits) as z:
         yield z
 
 
@@ -77,7 +77,7 @@ def grade(z, source, exercise=DOUBLE, within_s=30.0, **more) -> Outcome:
     assert time.monotonic() - started < within_s
     assert outcome.points == (outcome.of if outcome.status == "PASS" else 0)
     assert len(outcome.message) <= 2000 and len(outcome.log) <= 8000
-    assert outcome.isolation == z.isolation
+    assert outcome.isolation == z.isolation.words()
     return outcome
 
 
@@ -148,7 +148,7 @@ def test_a_cell_may_try_its_function_on_simulated_workers(z):
 
 
 def test_a_check_in_the_cell_says_nothing(z):
-    source = "from labkit import check\nfrom labkit.grade import summary\ndef f(x): return 3 * x\n"
+    source = "from labkit import check\nfrom labkit.exercises import summary\ndef f(x): return 3 * x\n"
     assert grade(z, source + "summary(check('10.3-1', f))").status == "WRONG"
 
 
@@ -237,8 +237,8 @@ LIES = {
     "numpy's tests": "np.testing.assert_allclose = np.allclose = np.isclose = np.array_equal = lambda *a, **k: True",
     "numpy's arrays": "import numpy\nnumpy.asarray = lambda *a, **k: 1\nnumpy.isfinite = lambda *a: np.True_",
     "builtins": "import builtins as b\nb.isinstance = lambda *a: True\nb.len = lambda *a: 3\nb.abs = lambda a: 0",
-    "the judge": "import labkit.grade.exercise as e\ne.same_array = e.close = e.number = lambda *a, **k: None",
-    "what is wrong": "import labkit.grade.exercise as e\ne.Wrong = type('Fine', (), {'__init__': lambda *a: None})",
+    "the judge": "import labkit.exercises.exercise as e\ne.same_array = e.close = e.number = lambda *a, **k: None",
+    "what is wrong": "import labkit.exercises.exercise as e\ne.Wrong = type('Fine', (), {'__init__': lambda *a: None})",
     "other judges": "import sys, types\nfor n in ('pytest', 'IPython'): sys.modules[n] = types.ModuleType(n)",
     "the grader": "import labkit.grade.grading as g\ng.grade_one = lambda *a, **k: 1\ng.PASS = g.WRONG",
     "scores": "print('0-2 PASS 2 of 2 points')\nimport sys; print('{\"status\": \"PASS\"}', file=sys.stderr)",
@@ -254,7 +254,7 @@ def test_a_lie_told_to_its_own_process_scores_nothing(z, lie):
 
 FRAMES = """
 import os, json, struct, numpy as np
-from labkit.grade import wire
+from labkit.exercises import wire
 def say(frame, fd=100):
     os.write(fd, struct.pack(">Q", len(frame)) + frame)
 """
@@ -272,9 +272,9 @@ def say(frame, fd=100):
         "os.write(100, b'\\xff' * 8)",
         "say(wire.encode({'op': 'ask', 'what': '__class__'}))",
         "say(wire.encode({'op': 'ask', 'what': 'function', 'number': -1, 'args': ()}))",
-        "say(wire.encode({'op': 'ask', 'what': 'send', 'data': np.ones(3), 'to': 0}))",
+        "say(wire.encode({'op': 'ask', 'what': 'isend', 'data': np.ones(3), 'to': 0}))",
         "say(wire.encode({'op': 'raised', 'type': 'Wrong\\n', 'message': 'x' * 99999, 'kind': [], 'lines': 3}))",
-        "say(wire.encode({'op': 'no walls'}))",
+        "say(wire.encode({'op': 'not isolated'}))",
         "os.closerange(0, 4096); return np.zeros(3)",
         "os.close(100)",
         "h = json.dumps([['a', '|O', [1], 0], [8]]).encode(); say(struct.pack('>I', len(h)) + h + b'12345678')",
@@ -309,7 +309,7 @@ def test_what_is_right_is_nowhere_to_be_found(z):
 
 
 def test_judges_and_keys_and_other_peoples_files_are_out_of_sight(z, tmp_path):
-    if not z.walls.files:
+    if not z.isolation.files:
         pytest.skip("this machine allows no file system of its own")
     (tmp_path / "key_0.py").write_text("SECRET")
     import labkit
@@ -320,13 +320,13 @@ def test_judges_and_keys_and_other_peoples_files_are_out_of_sight(z, tmp_path):
     def f(x):
         seen = []
         for p in ({str(tmp_path)!r}, {repository!r} + "/tests", os.path.expanduser("~") + "/x", "/proc/1/environ",
-                  "/proc/self", "/etc/passwd", "/home", "/dev/shm", {repository!r} + "/labkit/grade/sets/s10_3.py"):
+                  "/proc/self", "/etc/passwd", "/home", "/dev/shm", {repository!r} + "/labkit/exercises/sets/s10_3.py"):
             if os.path.exists(p): seen.append(p)
         for p in ("/usr/x", {repository!r} + "/labkit/x", "/x"):
             try: open(p, "w"); seen.append(p)
             except OSError: pass
         try:
-            import labkit.grade.sets.s10_3; seen.append("sets")
+            import labkit.exercises.sets.s10_3; seen.append("sets")
         except ImportError: pass
         print("seen:", seen, os.listdir("."), len(os.environ) < 15)
         open("mine.txt", "w").write("a folder of its own")
@@ -349,7 +349,7 @@ def test_planted_modules_and_the_environment_do_not_reach_it(z, tmp_path, monkey
     monkeypatch.setenv("PYTHONSTARTUP", str(tmp_path / "conftest.py"))
     monkeypatch.setenv("GRADEBOOK_TOKEN", "s3cret")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with Zygote(z.limits, preload=()) as fresh:
+    with Zygote(z.limits) as fresh:
         outcome = grade(
             fresh, "import json, numpy, os\ndef f(x):\n    print(dict(os.environ))\n    return 2 * x"
         )
@@ -364,7 +364,7 @@ ODD = {
     "wrong shape": "np.stack([2 * x, 2 * x])",
     "a scalar to be broadcast": "np.float64(2 * x[0])",
     "one element to be broadcast": "2 * x[:1]",
-    "an object array": "(2 * x).astype(object)",
+    "an array of objects": "np.array([[], {}, None], dtype=object)",
     "complex": "2 * x + 1j",
     "text": "(2 * x).astype(str)",
     "an iterator": "iter(2 * x)",
@@ -471,7 +471,7 @@ def test_too_large_a_file_is_refused(z):
     ],
 )
 def test_no_process_can_be_started(z, body):
-    if not z.walls.filter:
+    if not z.isolation.filter:
         pytest.skip("this machine has no filter of system calls")
     outcome = grade(
         z, f"import os, subprocess, multiprocessing, time\ndef f(x):\n    {body}\n    return None"
@@ -490,7 +490,7 @@ def test_threads_without_end_are_limited(hasty):
                                   "os.killpg(os.getpgid(os.getppid()), 9)", "os.kill(GRADER, 9)",
                                   "signal.pthread_kill(1, 9)"])  # fmt: skip
 def test_the_grader_cannot_be_killed(z, body):
-    if not (z.walls.filter or z.walls.world):
+    if not (z.isolation.filter or z.isolation.world):
         pytest.skip("this machine allows neither namespaces nor a filter")
     body = body.replace("GRADER", str(os.getpid()))
     outcome = grade(z, f"import os, signal\ndef f(x):\n    {body}\n    return np.zeros(3)")
@@ -498,7 +498,7 @@ def test_the_grader_cannot_be_killed(z, body):
 
 
 def test_limits_and_walls_cannot_be_taken_down_from_inside(z):
-    if not (z.walls.filter and z.walls.world):
+    if not (z.isolation.filter and z.isolation.world):
         pytest.skip("this machine does not allow both namespaces and a filter")
     source = """
     import ctypes, resource, os
@@ -532,7 +532,7 @@ SIDE_CHANNELS = {
 
 @pytest.mark.parametrize("channel", SIDE_CHANNELS)
 def test_workers_can_only_talk_through_the_grader(z, channel):
-    if not z.walls.files and channel in ("files", "shared memory", "the folder above"):
+    if not z.isolation.files and channel in ("files", "shared memory", "the folder above"):
         pytest.skip("this machine allows no file system of its own")
     assert grade(z, side_channel(channel), SUM).status in ("ERROR", "WRONG"), channel
 
@@ -545,7 +545,7 @@ def side_channel(channel):
 
 
 def test_workers_cannot_reach_one_another_by_sockets(z):
-    if not (z.walls.filter or z.walls.world):
+    if not (z.isolation.filter or z.isolation.world):
         pytest.skip("this machine allows neither namespaces nor a filter")
     source = """
     import socket
@@ -587,7 +587,7 @@ def test_bytes_are_counted_where_a_worker_cannot_write(z):
         ("comm.send(x, 99)", "must be a rank"),
         ("comm.send([1], 1)", "numpy array"),
         ("[comm.isend(np.zeros(400_000), 1) for _ in range(99)] if comm.rank == 0 < comm.K - 1 else 0", "more than the"),
-        ("comm.isend(np.zeros(4_000_000), 1) if comm.rank == 0 < comm.K - 1 else 0", "32,000,0"),
+        ("comm.isend(np.zeros(2_100_000), 1) if comm.rank == 0 < comm.K - 1 else 0", "16,800,0"),
         ("[comm.compute(seconds=1e308) for _ in range(3)]", "at most"),
     ],
 )  # fmt: skip
@@ -607,8 +607,8 @@ def test_a_server_that_has_ended_is_started_anew(z):
 
 def test_without_walls_the_limits_still_hold():
     limits = Limits(case_s=20, exercise_s=40, memory_bytes=200 << 20, output_bytes=10_000)
-    with Zygote(limits, preload=(), walls=()) as z:
-        assert "did not allow" in z.isolation
+    with Zygote(limits, means=()) as z:
+        assert "did not allow" in z.isolation.words()
         assert grade(z, "def f(x): return 2 * x").status == "PASS"
         assert grade(z, "def f(x): return np.ones(10**12)").status == "KILLED"
         left = "import os, time\ndef f(x):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n"
@@ -620,10 +620,10 @@ def test_without_walls_the_limits_still_hold():
 
 def test_without_namespaces_files_and_processes_are_still_out_of_reach(tmp_path):
     (tmp_path / "key_0.py").write_text("SECRET")
-    with Zygote(Limits(), hide=(str(tmp_path),), preload=(), walls=("landlock", "seccomp")) as z:
-        if not (z.walls.landlock and z.walls.filter):
+    with Zygote(Limits(), hide=(str(tmp_path),), means=("landlock", "seccomp")) as z:
+        if not (z.isolation.landlock and z.isolation.filter):
             pytest.skip("this machine has neither Landlock nor seccomp")
-        assert "namespaces" in z.isolation and "Landlock" in z.isolation
+        assert "namespaces" in z.isolation.words() and "Landlock" in z.isolation.words()
         source = f"""
         import fcntl, glob, math, os, statistics, tempfile
         def signalled(pid):
@@ -659,7 +659,7 @@ def test_without_namespaces_files_and_processes_are_still_out_of_reach(tmp_path)
 
 
 def judge_file() -> str:
-    import labkit.grade.sets.s10_3 as judges
+    import labkit.exercises.sets.s10_3 as judges
 
     return str(judges.__file__)
 
@@ -669,10 +669,10 @@ def test_no_questions_are_no_full_points(z):
         grade(z, "def f(x): return 2 * x", cases=())
 
 
-@pytest.mark.parametrize("bad", [{"name": "no name"}, {"name": ""}, {"setup": 3}, {"source": b""}])
+@pytest.mark.parametrize("bad", [{"name": "no name"}, {"name": ""}])
 def test_a_call_that_makes_no_sense_is_refused_with_one_sentence(z, bad):
     call = {"exercise": DOUBLE, "source": "f = 1", "zygote": z} | bad
     with pytest.raises(ValueError, match="got"):
         grade_one(**call)
-    with pytest.raises(ValueError, match="case_s must be a positive number"):
+    with pytest.raises(ValueError, match="case_s must be a finite number > 0"):
         Limits(case_s=0)

@@ -7,6 +7,7 @@ import html.parser
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,35 +15,34 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import grading_fakes as f
-from crew_worker import does_not_open, worker
+from pool_worker import does_not_open, does_not_open_or_say_why, worker
 
-from labkit.grade import find
-from labkit.grade.batch import (
-    Graded,
-    Key,
-    Plan,
-    Row,
-    flag_duplicates,
-    grade_one_submission,
-    key_sets,
-    questions,
-)
+from labkit.exercises import find
+from labkit.exercises.asking import GraderFailure
+from labkit.grade import batch
+from labkit.grade.batch import Plan, _grade_submission, flag_all
 from labkit.grade.collect import Submission
-from labkit.grade.crew import Crew, CrewError, Lost
-from labkit.grade.feedback import MEANING, page, write_pages
-from labkit.grade.marks import load_marks, read_marks, save_marks, with_marks
-from labkit.grade.outcome import STATUSES
+from labkit.grade.feedback import _page, write_pages
+from labkit.grade.isolation import Isolation
+from labkit.grade.key import Key
+from labkit.grade.marks import Marks
+from labkit.grade.outcome import Outcome, Row
+from labkit.grade.pool import Lost, Pool
 from labkit.grade.report import safe, table, write_reports
-from labkit.grade.store import Store, digest, read_rows, seed_of_run, write_whole
-from labkit.grade.submission import released
+from labkit.grade.store import Results, seed_of_run, write_whole
+from labkit.grade.submission import Released
 
-BOOKS = [(released("2.2", f.RELEASED), Key.load(f.KEY, "2.2"))]
+SETS = ("2.2", "10.3")
+BOOKS = [Released.load(name, f.RELEASED) for name in SETS]
+KEYS = {name: Key.load(f.KEY, name) for name in SETS}
 
 
-def graded(path, nb=None, student="anna", problem=""):
+def graded(path, nb=None, student="anna", problem="", **more):
     if nb is not None:
         f.write(path, nb)
-    return grade_one_submission(Submission(student, path.name, path, problem), BOOKS, f.Core(), 5)
+    plan = Plan(f.KEY, f.RELEASED, SETS, 5, f.fake, **more)
+    submission = Submission(student, path.name, path, problem)
+    return _grade_submission(submission, BOOKS, KEYS.__getitem__, f.Core(), plan)
 
 
 # -- one submission --
@@ -68,11 +68,69 @@ def test_each_exercise_has_its_status_points_and_message(tmp_path):
     assert "Look" not in row.exercises[5].message and "Everybody waits" in row.exercises[5].log
 
 
-def test_a_helper_that_stands_outside_the_answer_is_named(tmp_path):
-    nb = f.answered("2.2", {"2.2-3": "best(1, 2)\n" + f.OVERLAP})
-    nb["cells"].insert(1, f.code("best = max"))
+def test_what_an_answer_uses_from_other_cells_comes_with_it(tmp_path):
+    nb = f.answered(
+        "2.2", {"2.2-3": "def overlapped_step(b, a, L):\n    return longer(b + a / L, b / L + a)\n"}
+    )
+    nb["cells"].insert(1, f.code("import math as m\n1 / 0  # no part of it"))
+    nb["cells"].append(
+        f.code("@keep\ndef longer(*s):\n    return m.fsum([most(s)])\nlonger.seen = print('x')")
+    )
+    nb["cells"].append(f.code("most = min"))
+    nb["cells"].append(f.code("def keep(g): return g\nfor most in (min, max): pass"))
     (row,) = graded(tmp_path / "x.ipynb", nb)
-    assert row.exercises[2].status == "ERROR" and "best is defined in cell 2" in row.exercises[2].message
+    assert row.exercises[2].status == "ERROR", "keep is defined below its use: so it is in the notebook"
+    nb["cells"][-1]["source"], nb["cells"][-3]["source"] = (
+        nb["cells"][-3]["source"],
+        nb["cells"][-1]["source"],
+    )
+    (row,) = graded(tmp_path / "x.ipynb", nb)
+    assert row.exercises[2].status == "WRONG", "the last most is min"
+    nb["cells"][-2]["source"] = "most = max"
+    (row,) = graded(tmp_path / "x.ipynb", nb)
+    assert row.exercises[2].status == "PASS", row.exercises[2]
+
+
+def test_only_what_is_asked_for_is_graded_and_labs_are_no_problem_sets(tmp_path):
+    asked = {"asked": ("10.3",)}
+    nb = f.answered("2.2", {"2.2-3": f.OVERLAP})
+    (row,) = graded(tmp_path / "x.ipynb", nb, **asked)
+    assert row.status == "LEFT_OUT" and "2.2 was not asked for" in row.message and not row.waiting
+    lab = json.loads((f.RELEASED.parent / "10_3_synchronous_sgd.ipynb").read_text())
+    (row,) = graded(tmp_path / "y.ipynb", lab)
+    assert row.status == "LEFT_OUT" and "10_3_synchronous_sgd" in row.message
+    both = nb | {"cells": nb["cells"] + f.released("10.3")["cells"]}
+    assert [r.set for r in graded(tmp_path / "z.ipynb", both, **asked)] == ["10.3"]
+    assert "2 files were left out" in table([row, row])
+
+
+def test_one_notebook_has_its_time_and_the_rest_of_it_a_row(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLOW_S", "2.5")
+    nb = f.answered("2.2", {"2.2-2": "# SLOW\n" + f.SSP, "2.2-3": f.OVERLAP, "2.2-4": f.BLAME})
+    (row,) = graded(tmp_path / "x.ipynb", nb, submission_s=2.0)
+    assert [e.status for e in row.exercises[1:4]] == ["PASS", "TIMEOUT", "TIMEOUT"]
+    assert "all the time that there is" in row.exercises[2].message and not row.failed
+
+
+def test_a_machine_that_hides_nothing_grades_nobody_unless_told_to_trust(monkeypatch):
+    class Open:
+        isolation = Isolation(filter=True)
+
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(batch, "Zygote", Open)
+    plan = Plan(f.KEY, f.RELEASED, SETS, 5, f.fake)
+    with pytest.raises(GraderFailure, match="give --trust"), batch.sandbox(plan):
+        pass
+    with batch.sandbox(replace(plan, trust=True)) as core:
+        assert core.zygote.isolation.filter
 
 
 def test_what_cannot_be_read_or_told_has_a_row_that_says_why(tmp_path):
@@ -94,14 +152,14 @@ def test_a_grader_that_fails_on_one_answer_says_so_and_judges_the_others(tmp_pat
 
 
 def test_questions_are_the_same_for_all_students_of_a_run_other_with_another_seed_and_hidden_ones_follow():
-    hidden = Key.load(f.KEY, "2.2").hidden["2.2-2"]
+    key = Key.load(f.KEY, "2.2")
 
-    def asked(seed, hidden=None):
-        return [c.args[0] for c in questions(find("2.2-2"), hidden, seed)]
+    def asked(seed, key=key):
+        return [c.args[0] for c in key.questions(find("2.2-2"), seed)]
 
     assert all(np.array_equal(a, b) for a, b in zip(asked(1), asked(1), strict=True))
     assert not np.array_equal(asked(1)[0], asked(2)[0])
-    assert len(asked(1, hidden)) > len(asked(1))
+    assert len(asked(1)) > len(asked(1, replace(key, hidden={})))
 
 
 def test_two_submissions_of_one_student_for_one_set_are_both_there_and_flagged():
@@ -111,7 +169,7 @@ def test_two_submissions_of_one_student_for_one_set_are_both_there_and_flagged()
         Row("anna", "c", "10.3"),
         Row("bob", "d", "2.2"),
     ]
-    assert [r.flags for r in flag_duplicates(rows)] == [
+    assert [r.flags for r in flag_all(rows)] == [
         ("also handed in: b",),
         ("also handed in: a",),
         (),
@@ -120,37 +178,39 @@ def test_two_submissions_of_one_student_for_one_set_are_both_there_and_flagged()
 
 
 def test_the_key_folder_says_which_sets_there_are():
-    assert "10.10" not in key_sets(f.KEY)[:3] and set(key_sets(f.KEY)) >= {"2.2", "10.3", "12"}
+    assert "10.10" not in Key.sets(f.KEY)[:3] and set(Key.sets(f.KEY)) >= {"2.2", "10.3", "12"}
     with pytest.raises(ValueError, match="key must be a folder"):
-        key_sets(f.RELEASED)
+        Key.sets(f.RELEASED)
 
 
-# -- the crew --
+# -- the pool --
 
 
 def test_a_grader_that_dies_hangs_or_raises_loses_no_task(tmp_path):
     mark = str(tmp_path / "mark")
     tasks = [("a", ""), ("die once", mark), ("die", mark), ("raise", ""), ("hang", ""), ("b", "")]
-    with Crew(worker, 2, limit_s=1.0) as crew:
-        got = dict(crew.work_off(tasks))
+    with Pool(worker, 2, limit_s=1.0) as pool:
+        got = dict(pool.work_off(tasks))
         assert sorted(got) == [0, 1, 2, 3, 4, 5]
         assert [got[i][0] for i in (0, 1, 5)] == ["a", "die once", "b"]
         assert "exit code 3" in got[2].why and "RuntimeError: no" in got[3].why and "after 1 s" in got[4].why
         assert all(isinstance(got[i], Lost) for i in (2, 3, 4))
-        again = dict(crew.work_off([("c", ""), ("d", "")]))
+        again = dict(pool.work_off([("c", ""), ("d", "")]))
         assert {a for a, _ in again.values()} == {"c", "d"}
-        pids = [w.process.pid for w in crew._workers]
+        pids = [w.process.pid for w in pool._workers]
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert list(Crew(worker, 1).work_off([])) == []
+    assert list(Pool(worker, 1).work_off([])) == []
 
 
 def test_a_grader_that_cannot_open_stops_the_batch_in_a_sentence():
-    with pytest.raises(CrewError, match="RuntimeError: no sandbox here"), Crew(does_not_open, 2) as crew:
-        list(crew.work_off([1, 2, 3]))
-    with pytest.raises(ValueError, match="jobs must be at least 1, not 0"):
-        Crew(worker, 0)
+    with pytest.raises(GraderFailure, match="RuntimeError: no sandbox here"), Pool(does_not_open, 2) as pool:
+        list(pool.work_off([1, 2, 3]))
+    with pytest.raises(GraderFailure, match=r"^Unspeakable$"), Pool(does_not_open_or_say_why, 1) as pool:
+        list(pool.work_off([1]))
+    with pytest.raises(ValueError, match="jobs must be a whole number >= 1, got 0"):
+        Pool(worker, 0)
 
 
 # -- the store --
@@ -159,13 +219,13 @@ def test_a_grader_that_cannot_open_stops_the_batch_in_a_sentence():
 def test_a_result_is_found_again_only_for_the_same_file_key_and_seed_and_only_whole(tmp_path):
     path = f.write(tmp_path / "x.ipynb", f.answered("2.2", {"2.2-3": f.OVERLAP}))
     s = Submission("anna", "x.ipynb", path)
-    rows = grade_one_submission(s, BOOKS, f.Core(), 5)
-    store = Store(tmp_path / "out", digest(Plan(f.KEY, f.RELEASED, ("2.2",), 5, f.fake)))
+    rows = graded(s.path)
+    store = Results.of(tmp_path / "out", Plan(f.KEY, f.RELEASED, ("2.2",), 5, f.fake))
     assert store.load(s) is None
     store.save(s, rows)
     assert store.load(s) == rows
     assert store.load(Submission("bob", "x.ipynb", path)) is None
-    other = Store(tmp_path / "out", digest(Plan(f.KEY, f.RELEASED, ("2.2",), 6, f.fake)))
+    other = Results.of(tmp_path / "out", Plan(f.KEY, f.RELEASED, ("2.2",), 6, f.fake))
     assert other.load(s) is None, "another seed"
     (stored,) = (tmp_path / "out" / "results").iterdir()
     stored.write_text(stored.read_text()[:100])
@@ -203,9 +263,9 @@ EVIL = '=HYPERLINK("http://x")<script>alert(1)</script>'
 
 def rows():
     each = [
-        Graded("2.2-1", "Three systems", "PASS", 2, 2, answer="axes"),
-        Graded("2.2-2", "The dial", "WRONG", 0, 3, f"too large\n{EVIL}", "SECRET LOG"),
-        Graded(
+        Outcome("2.2-1", "Three systems", "PASS", 2, 2, answer="axes"),
+        Outcome("2.2-2", "The dial", "WRONG", 0, 3, f"too large\n{EVIL}", "SECRET LOG"),
+        Outcome(
             "2.2-6",
             "In words",
             "NEEDS_HUMAN",
@@ -219,7 +279,7 @@ def rows():
     return [
         Row("anna", "anna/x.ipynb", "2.2", exercises=tuple(each), flags=("also handed in: y",)),
         Row(EVIL, "@evil.ipynb", "", "UNREADABLE", "the file is empty"),
-        Row("Zoë 王", "z.ipynb", "10.3", exercises=(Graded("10.3-1", "One", "PASS", 4, 4),)),
+        Row("Zoë 王", "z.ipynb", "10.3", exercises=(Outcome("10.3-1", "One", "PASS", 4, 4),)),
     ]
 
 
@@ -250,7 +310,7 @@ def test_reports_hold_a_line_for_each_and_disarm_formulas(tmp_path):
         assert all(
             not cell.startswith(("=", "+", "-", "@")) for line in read_csv(path) for cell in line.values()
         )
-    assert read_rows(tmp_path) == (rows(), {"seed": 3})
+    assert Results(tmp_path).reported() == (rows(), {"seed": 3})
 
 
 @pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", " =1", "\t=1", "\r=1", "\n=1", "＝1"])
@@ -276,7 +336,7 @@ class Tags(html.parser.HTMLParser):
 
 def test_a_feedback_page_escapes_everything_and_keeps_the_instructors_log_back():
     tags = Tags()
-    tags.feed(page(EVIL, rows()))
+    tags.feed(_page(EVIL, rows()))
     assert not {"script", "a", "img", "link"} & {tag for tag, _ in tags.seen}
     assert "<script>alert(1)</script>" in tags.text and "SECRET" not in tags.text
     assert ("html", {"lang": "en"}) in tags.seen and "main" in {tag for tag, _ in tags.seen}
@@ -288,7 +348,14 @@ def test_a_feedback_page_escapes_everything_and_keeps_the_instructors_log_back()
     ):
         assert says in tags.text
     assert "1 for: this" not in tags.text
-    assert set(MEANING) == set(STATUSES)
+
+
+def test_the_longest_name_in_any_script_has_its_page_and_its_results(tmp_path):
+    student = "学" * 85  # as many as a file name holds
+    (path,) = write_pages([Row(student, "x", "", "UNREADABLE", "w")], tmp_path / "feedback").values()
+    assert path.exists() and len(path.name.encode()) < 120
+    write_whole(tmp_path / student, "text")
+    assert (tmp_path / student).read_text() == "text"
 
 
 def test_pages_of_students_whose_names_collide_or_climb_are_apart_and_inside(tmp_path):
@@ -311,7 +378,7 @@ def test_the_table_shows_points_signs_and_a_legend_in_columns():
 def marked(tmp_path, text):
     path = tmp_path / "marks.csv"
     path.write_text(text)
-    return read_marks(path, rows())
+    return Marks.read(path, rows())
 
 
 def test_a_persons_points_are_merged_kept_and_hold_for_that_answer_only(tmp_path):
@@ -322,24 +389,81 @@ def test_a_persons_points_are_merged_kept_and_hold_for_that_answer_only(tmp_path
         writer = csv.DictWriter(file, lines[0])
         writer.writeheader()
         writer.writerows(lines)
-    save_marks(read_marks(tmp_path / "marks.csv", rows()), tmp_path)
-    after = with_marks(rows(), load_marks(tmp_path))
+    Marks.read(tmp_path / "marks.csv", rows()).save(tmp_path)
+    after = Marks.load(tmp_path).into(rows())
     words = after[0].exercises[2]
-    assert (words.status, words.points, after[0].points, after[0].waiting) == ("WRONG", 2.5, 4.5, False)
-    assert "marked by a person" in words.message and "Who waits?" in words.message
-    assert with_marks(after, load_marks(tmp_path)) == after
+    assert (words.status, words.points, after[0].points, after[0].waiting) == ("MARKED", 2.5, 4.5, False)
+    assert words.message == "Who waits?" and "marked by a person, 2.5 of 3 points" in _page("anna", after[:1])
+    assert Marks.load(tmp_path).into(after) == after
     new = [
         Row(
-            "anna", "anna/x.ipynb", "2.2", exercises=(Graded("2.2-6", "", "NEEDS_HUMAN", 0, 3, answer="new"),)
+            "anna",
+            "anna/x.ipynb",
+            "2.2",
+            exercises=(Outcome("2.2-6", "", "NEEDS_HUMAN", 0, 3, answer="new"),),
         )
     ]
-    assert with_marks(new, load_marks(tmp_path)) == new, "another answer waits again"
+    assert Marks.load(tmp_path).into(new) == new, "another answer waits again"
 
 
 def test_full_points_pass_and_a_semicolon_file_with_decimal_commas_is_read(tmp_path):
     marks = marked(tmp_path, "submission;exercise;points\nanna/x.ipynb;2.2-6;3\nanna/x.ipynb;2.2-2;1,5\n")
-    after = with_marks(rows(), marks)[0].exercises
-    assert [(e.status, e.points) for e in after] == [("PASS", 2), ("WRONG", 1.5), ("PASS", 3)]
+    after = marks.into(rows())[0].exercises
+    assert [(e.status, e.points) for e in after] == [("PASS", 2), ("MARKED", 1.5), ("MARKED", 3)]
+
+
+def test_a_file_that_could_not_be_read_is_marked_as_a_whole(tmp_path):
+    write_reports(rows(), tmp_path, {})
+    (line,) = [line for line in read_csv(tmp_path / "to_mark.csv") if not line["exercise"]]
+    head = "submission,set,exercise,points,comment\n"
+    with pytest.raises(ValueError, match="needs its problem set"):
+        marked(tmp_path, head + f"{line['submission']},,,7,\n")
+    with pytest.raises(ValueError, match="the file as a whole must be a number from 0 to 15, not '16'"):
+        marked(tmp_path, head + f"{line['submission']},2.2,,16,\n")
+    with pytest.raises(ValueError, match="no exercise set"):
+        marked(tmp_path, head + f"{line['submission']},7.7,,1,\n")
+    marks = marked(tmp_path, head + f"{line['submission']},set 2.2,,7,on paper\n")
+    marks.save(tmp_path)
+    after = Marks.load(tmp_path).into(rows())
+    assert (after[1].set, after[1].points, after[1].of, after[1].status) == ("2.2", 7, 15, "")
+    write_reports(after, tmp_path, {})
+    cells = {line["student"]: list(line.values())[1:] for line in read_csv(tmp_path / "gradebook.csv")}
+    assert cells[safe(EVIL)] == ["7", ""] and "on paper" in _page(EVIL, after[1:2])
+
+
+def test_a_blank_gradebook_cell_means_not_handed_in_and_columns_stand_in_the_book_s_order(tmp_path):
+    untouched = Row("dora", "d", "11", exercises=(Outcome("11-1", "", "NO_RESULT", 0, 2),))
+    left = Row("emil", "e", "", "LEFT_OUT", "a lab")
+    given = [
+        Row("anna", "b", "10.10", exercises=(Outcome("10.10-1", "", "PASS", 1, 2),)),
+        *rows(),
+        untouched,
+        left,
+    ]
+    write_reports(given, tmp_path, {})
+    book = read_csv(tmp_path / "gradebook.csv")
+    assert list(book[0])[1:] == [f"problem set {s}" for s in ("2.2 (of 8)", "10.3 (of 4)", "10.10 (of 2)")]
+    cells = {line["student"]: list(line.values())[1:] for line in book}
+    assert cells["anna"] == ["?", "", "1"] and cells["emil"] == cells["dora"] == ["", "", ""]
+    assert cells[safe(EVIL)] == ["?", "?", "?"], "nobody knows what is in the file that cannot be read"
+
+
+def test_no_name_looks_like_a_date_or_a_number_to_a_spreadsheet(tmp_path):
+    given = [Row("a", "b", "10.10", exercises=(Outcome("10.10-1", "", "NEEDS_HUMAN", 0, 2),))]
+    write_reports(given, tmp_path, {})
+    for name in ("grades.csv", "exercises.csv", "to_mark.csv"):
+        (line,) = read_csv(tmp_path / name)
+        assert line["set"] == "set 10.10" and line.get("exercise", "exercise 10.10-1") == "exercise 10.10-1"
+    assert [m.points for m in Marks.read(_filled(tmp_path), given).all] == [1]
+
+
+def _filled(folder):
+    (line,) = read_csv(folder / "to_mark.csv")
+    with (folder / "filled.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, line)
+        writer.writeheader()
+        writer.writerow(line | {"points": "1"})
+    return folder / "filled.csv"
 
 
 @pytest.mark.parametrize(
@@ -359,4 +483,4 @@ def test_points_that_are_not_possible_are_refused_in_a_sentence(tmp_path, line, 
     with pytest.raises(ValueError, match="must have the columns"):
         marked(tmp_path, "a,b\n1,2\n")
     with pytest.raises(ValueError, match="CSV file"):
-        read_marks(tmp_path / "none.csv", rows())
+        Marks.read(tmp_path / "none.csv", rows())

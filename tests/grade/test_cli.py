@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import re
@@ -22,9 +21,7 @@ import grading_fakes as f
 from labkit.grade import __main__ as cli
 from labkit.grade import batch
 from labkit.grade.__main__ import GRADER_ERROR, INTERRUPTED, OK, STOPPED, USAGE, main
-from labkit.grade.crew import CrewError
 from labkit.grade.outcome import STATUSES
-from labkit.grade.report import say
 
 GUIDE = f.ROOT / "book" / "instructors.md"
 
@@ -36,7 +33,8 @@ def command(*args, core=f.fake):
 def totals(out):
     with (out / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         return {
-            line["submission"]: (line["set"], line["total"], line["status"]) for line in csv.DictReader(file)
+            line["submission"]: (line["set"].removeprefix("set "), line["total"], line["status"])
+            for line in csv.DictReader(file)
         }
 
 
@@ -48,30 +46,9 @@ def folder(tmp_path):
     return tmp_path / "in"
 
 
-class OneProcess:
-    """A crew that does the work itself, here: most of these tests are not about processes."""
-
-    def __init__(self, plan, jobs):
-        self.plan = plan
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def work_off(self, tasks):
-        try:
-            opened = batch._grader(self.plan)
-            answer = opened.__enter__() if tasks else None
-        except Exception as error:
-            raise CrewError(f"{type(error).__name__}: {error}") from None
-        yield from ((i, answer(task)) for i, task in enumerate(tasks))
-
-
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr("labkit.grade.__main__.graders", OneProcess)
+    f.in_one_process(monkeypatch)
 
 
 @pytest.mark.processes
@@ -145,7 +122,7 @@ def test_no_answer_sees_the_key_the_results_or_what_others_handed_in(tmp_path):
         each.mkdir()
     hidden = cli._hidden([*folders, tmp_path / "not there", Path(sys.prefix), Path("/")])
     assert hidden == tuple(str(each) for each in folders), "Python's own folders must stay"
-    with batch.sandbox(hidden) as core:
+    with batch.sandbox(batch.Plan(f.KEY, f.RELEASED, (), 5, f.fake, hide=hidden)) as core:
         assert set(hidden) <= set(core.zygote._hide)
 
 
@@ -178,7 +155,7 @@ def test_a_full_disk_is_a_sentence_and_keeps_what_is_there(quick, folder, tmp_pa
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_when_run_again(quick, tmp_path, how):
+def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_when_run_again(quick, started, tmp_path, how):
     for i in range(6):
         slow = "# SLOW\n" if i > 1 else ""
         f.write(tmp_path / "in" / f"s{i}.ipynb", f.answered("2.2", {"2.2-3": slow + f.OVERLAP}))
@@ -190,13 +167,13 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_when_run_again(quic
     script = tmp_path / "run.py"
     script.write_text(code)
     env = {**os.environ, "SLOW_S": "20"}
-    run = subprocess.Popen([sys.executable, script], env=env, stderr=subprocess.PIPE, text=True)
     results = tmp_path / "out" / "results"
-    while not (results.exists() and any(not p.name.startswith(".") for p in results.iterdir())):
-        assert run.poll() is None, run.stderr.read()
-        time.sleep(0.02)
-    run.send_signal(how)
-    said = run.communicate(timeout=60)[1]  # until every process that has this pipe is gone
+    with started([sys.executable, script], env=env, stderr=subprocess.PIPE) as run:
+        while not (results.exists() and any(not p.name.startswith(".") for p in results.iterdir())):
+            assert run.poll() is None, run.stderr.read()
+            time.sleep(0.02)
+        run.send_signal(how)
+        said = run.communicate(timeout=60)[1]  # until every process that has this pipe is gone
     assert run.returncode == (INTERRUPTED if how == signal.SIGINT else -how)
     assert how == signal.SIGKILL or "interrupted; run the same command again" in said
     there = {p.name for p in results.glob("*.json")}
@@ -215,8 +192,8 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_when_run_again(quic
         (("EMPTY",), "nothing to grade"),
         (("IN", "--notebooks", "EMPTY"), "folder with the released notebooks"),
         (("IN", "--again", "zoe"), "no submission of 'zoe'"),
-        (("IN", "--jobs", "0"), "jobs must be at least 1"),
-        (("IN", "--seed", "-1"), "seed must be a whole number >= 0, not -1"),
+        (("IN", "--jobs", "0"), "jobs must be a whole number >= 1"),
+        (("IN", "--seed", "-1"), "seed must be a whole number >= 0, got -1"),
         (("--merge", "x.csv"), "--merge wants --out"),
         (("--merge", "x.csv", "--out", "EMPTY"), "its grades.json"),
     ],
@@ -236,10 +213,16 @@ def test_nothing_is_kept_without_out(quick, folder, tmp_path, monkeypatch):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_terminal_that_cannot_show_a_name_is_no_obstacle():
-    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    say("Zoë 王", screen)
-    assert screen.buffer.getvalue() == b"Zo? ?\n"
+def test_a_terminal_that_cannot_show_a_name_is_no_obstacle(quick, tmp_path):
+    f.write(tmp_path / "in" / "Zoë 王.ipynb", f.answered("2.2", {"2.2-6": "All wait."}))
+    assert command(tmp_path / "in", "--out", tmp_path) == OK
+    words = ["--merge", tmp_path / "to_mark.csv", "--out", tmp_path]
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit.grade", *words],
+        env={**os.environ, "PYTHONPATH": str(f.ROOT), "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+    )
+    assert done.returncode == OK and b"Zo? ?" in done.stdout, done.stderr
 
 
 # -- the guide --

@@ -15,22 +15,22 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import grading_fakes as f
 
-from labkit.grade import exercise_set
+from labkit.exercises import exercise_set
 from labkit.grade.collect import collect
-from labkit.grade.notebook import Unreadable, parse_cells, read_cells
-from labkit.grade.submission import find_answer, released, sets_of
+from labkit.grade.notebook import Unreadable, _parse_cells, read_cells
+from labkit.grade.submission import Released, sets_of
 
 SETS = sorted(p.stem.removeprefix("key_").replace("_", ".") for p in f.KEY.glob("key_*.py"))
-BOOK = released("2.2", f.RELEASED)
+BOOK = Released.load("2.2", f.RELEASED)
 ID = "2.2-3"
 
 
 def cells(nb):
-    return parse_cells(json.dumps(nb).encode())
+    return _parse_cells(json.dumps(nb).encode())
 
 
 def found(nb, id=ID):
-    return find_answer(cells(nb), id, BOOK)
+    return BOOK.answer(cells(nb), id)
 
 
 def without_marks(nb):
@@ -53,10 +53,10 @@ def test_each_answer_cell_of_each_set_is_marked_and_is_found_untouched(name):
     nb = jupytext.read(text, fmt="md:myst")
     marks = [t for c in nb.cells for t in c.metadata.get("tags", []) if t.startswith("exercise-")]
     assert marks == [f"exercise-{id}" for id in exercise_set(name)]
-    book = released(name, f.RELEASED)
-    theirs = parse_cells(json.dumps(nb).encode())
+    book = Released.load(name, f.RELEASED)
+    theirs = _parse_cells(json.dumps(nb).encode())
     for id in book.exercises:
-        answer = find_answer(theirs, id, book)
+        answer = book.answer(theirs, id)
         assert answer.blank and not answer.note, id
 
 
@@ -184,7 +184,7 @@ def test_sources_that_would_hang_a_parser_are_not_parsed():
 
 
 def test_the_set_is_told_by_marks_by_checks_and_by_names_and_never_by_the_file():
-    books = [released(name, f.RELEASED) for name in ("2.2", "10.4", "10.6")]
+    books = [Released.load(name, f.RELEASED) for name in ("2.2", "10.4", "10.6")]
     nb = f.answered("2.2", {ID: f.OVERLAP})
     assert sets_of(cells(nb), books) == ["2.2"]
     assert sets_of(cells(without_marks(nb)), books) == ["2.2"]
@@ -235,8 +235,8 @@ def test_odd_but_readable_notebooks_are_read():
     nb["cells"][0]["metadata"] = {"tags": [3, None, "x"]}
     nb["cells"][1].pop("metadata")
     assert found(nb).source == f.OVERLAP
-    assert parse_cells(b"\xef\xbb\xbf" + json.dumps(nb).encode())  # a byte order mark
-    half = parse_cells(json.dumps({"nbformat": 4, "cells": [f.code("x = '\ud800'")]}).encode())
+    assert _parse_cells(b"\xef\xbb\xbf" + json.dumps(nb).encode())  # a byte order mark
+    half = _parse_cells(json.dumps({"nbformat": 4, "cells": [f.code("x = '\ud800'")]}).encode())
     half[0].source.encode()
 
 
@@ -260,13 +260,13 @@ def test_a_notebook_that_is_too_much_to_parse_is_refused_and_one_at_the_limit_is
     heavy = [f.code("1" + "<1" * 20_000) for _ in range(12)]
     nb = f.released("2.2")
     began = time.process_time()
-    cells = parse_cells(json.dumps({**nb, "cells": nb["cells"] + heavy}).encode())
-    assert sets_of(cells, [BOOK, released("10.5", f.RELEASED)]) == ["2.2"]
-    assert not find_answer(cells, ID, BOOK).note
+    cells = _parse_cells(json.dumps({**nb, "cells": nb["cells"] + heavy}).encode())
+    assert sets_of(cells, [BOOK, Released.load("10.5", f.RELEASED)]) == ["2.2"]
+    assert not BOOK.answer(cells, ID).note
     assert time.process_time() - began < 20
     for cells, why in ((heavy * 2, "characters of code"), ([f.code("")] * 1001, "cells")):
         with pytest.raises(Unreadable, match=why):
-            parse_cells(json.dumps({"nbformat": 4, "cells": cells}).encode())
+            _parse_cells(json.dumps({"nbformat": 4, "cells": cells}).encode())
 
 
 # -- whose --

@@ -3,19 +3,9 @@
 import numpy as np
 import pytest
 
-from labkit.collectives import naive_allreduce, ring_allreduce, tree_allreduce
+from labkit.collectives import naive, ring
 from labkit.comm import RankError, launch
-from labkit.cost import ring_bytes
-from labkit.learn import (
-    Diverged,
-    LeastSquares,
-    linear_data,
-    local_sgd,
-    local_sgd_at_once,
-    sgd,
-    split,
-    sync_sgd,
-)
+from labkit.learn import Diverged, LeastSquares, linear_data, local_sgd, sgd, split, sync_sgd
 
 
 def problem_of(N=96, d=5, dtype=np.float64):
@@ -34,29 +24,19 @@ def unequal_shards(T, K, seed=0):
 
 
 @pytest.mark.parametrize("K", [1, 2, 3, 5])
-@pytest.mark.parametrize("weights", ["examples", "equal"])
-def test_one_local_step_between_meetings_is_synchronous_sgd(K, weights):
-    shards = equal_shards(7, K)
+@pytest.mark.parametrize("shards_of", [equal_shards, unequal_shards])
+def test_one_local_step_between_meetings_is_synchronous_sgd(K, shards_of):
+    shards = shards_of(7, K)
     job = (K, problem_of(), np.ones(5), 0.1, shards)
-    together = launch(sync_sgd, *job, ring_allreduce).results[0]
-    for mine in launch(local_sgd, *job, 1, ring_allreduce, weights).results:
+    together = launch(sync_sgd, *job, ring.allreduce).results[0]
+    for mine in launch(local_sgd, *job, 1, ring.allreduce).results:
         np.testing.assert_allclose(mine, together, rtol=1e-12, atol=1e-14)
-
-
-def test_weights_by_examples_make_it_synchronous_sgd_for_unequal_and_empty_shards_too_and_equal_weights_do_not():
-    shards = unequal_shards(6, 4)
-    job = (4, problem_of(), np.ones(5), 0.1, shards)
-    together = launch(sync_sgd, *job, tree_allreduce).results[0]
-    by_examples = launch(local_sgd, *job, 1, tree_allreduce).results[1]
-    np.testing.assert_allclose(by_examples, together, rtol=1e-12, atol=1e-14)
-    alike = launch(local_sgd, *job, 1, tree_allreduce, "equal").results[1]
-    assert np.abs(alike - together).max() > 1e-2
 
 
 def test_between_meetings_a_worker_walks_as_if_it_were_alone_and_all_leave_a_meeting_with_the_same_bits():
     K, H, T, problem = 3, 4, 11, problem_of()
     shards = equal_shards(T, K)
-    run = launch(local_sgd, K, problem, np.ones(5), 0.05, shards, H, ring_allreduce)
+    run = launch(local_sgd, K, problem, np.ones(5), 0.05, shards, H, ring.allreduce)
     for t in (4, 8, 11):  # the last round is short, and ends with a meeting too
         assert all(w[t].tobytes() == run.results[0][t].tobytes() for w in run.results)
     for rank, w in enumerate(run.results):
@@ -70,24 +50,27 @@ def test_between_meetings_a_worker_walks_as_if_it_were_alone_and_all_leave_a_mee
     np.testing.assert_allclose(run.results[0][4], np.mean(before, axis=0), rtol=1e-13)
 
 
-@pytest.mark.parametrize("weights", ["examples", "equal"])
 @pytest.mark.parametrize("H", [1, 2, 5, 50])
-def test_the_loop_without_messages_holds_what_the_workers_hold_at_their_meetings(H, weights):
+def test_all_go_on_from_the_mean_weighted_by_the_examples_used_since_the_last_meeting(H):
     K, T, problem = 4, 12, problem_of()
     shards = unequal_shards(T, K, seed=3)
-    run = launch(
-        local_sgd, K, problem, np.ones(5), lambda t: 0.1 / (t + 1), shards, H, naive_allreduce, weights
-    )
-    meetings = [0, *(t + 1 for t in range(T) if (t + 1) % H == 0 or t + 1 == T)]
-    at_once = local_sgd_at_once(problem, np.ones(5), lambda t: 0.1 / (t + 1), shards, H, K, weights)
-    np.testing.assert_allclose(at_once, run.results[2][meetings], rtol=1e-12, atol=1e-14)
+    run = launch(local_sgd, K, problem, np.ones(5), lambda t: 0.1 / (t + 1), shards, H, naive.allreduce)
+    w = np.ones(5)
+    for begin in range(0, T, H):
+        steps, ends = range(begin, min(begin + H, T)), []
+        for k in range(K):
+            own = w
+            for t in steps:
+                own = own - 0.1 / (t + 1) * problem.grad(own, shards[t][k]) if len(shards[t][k]) else own
+            ends.append(own)
+        w = np.average(ends, axis=0, weights=[sum(len(shards[t][k]) for t in steps) for k in range(K)])
+        np.testing.assert_allclose(run.results[2][steps[-1] + 1], w, rtol=1e-12, atol=1e-14)
 
 
 def test_h_steps_cost_one_all_reduce():
     shards = equal_shards(12, 4)
-    for weights, n in (("examples", 6), ("equal", 5)):
-        run = launch(local_sgd, 4, problem_of(), np.ones(5), 0.1, shards, 3, ring_allreduce, weights)
-        np.testing.assert_array_equal(run.bytes_sent, 4 * ring_bytes(4, n, 8))
+    run = launch(local_sgd, 4, problem_of(), np.ones(5), 0.1, shards, 3, ring.allreduce)
+    np.testing.assert_array_equal(run.bytes_sent, 4 * ring.bytes(4, 6, 8))
 
 
 def test_float32_stays_float32_on_the_wire_and_in_the_iterates():
@@ -99,10 +82,10 @@ def test_float32_stays_float32_on_the_wire_and_in_the_iterates():
         0.1,
         equal_shards(6, 3),
         2,
-        ring_allreduce,
+        ring.allreduce,
     )
     assert run.results[0].dtype == np.float32
-    np.testing.assert_array_equal(run.bytes_sent, 3 * ring_bytes(3, 6, 4))
+    np.testing.assert_array_equal(run.bytes_sent, 3 * ring.bytes(3, 6, 4))
 
 
 def test_a_worker_that_diverges_alone_is_reported_by_all_at_the_next_meeting():
@@ -110,26 +93,23 @@ def test_a_worker_that_diverges_alone_is_reported_by_all_at_the_next_meeting():
     X[48:] *= 30  # only the worker that holds these examples takes steps beyond its 2 / L
     shards = [[np.arange(48), np.arange(48, 96)]] * 400
     with pytest.raises(RankError, match=r"w is not finite after step 199 with eta = 0\.1") as caught:
-        launch(local_sgd, 2, LeastSquares(X, y), np.ones(5), 0.1, shards, 200, ring_allreduce)
+        launch(local_sgd, 2, LeastSquares(X, y), np.ones(5), 0.1, shards, 200, ring.allreduce)
     assert isinstance(caught.value.__cause__, Diverged)
 
 
 @pytest.mark.parametrize(
     "change,says",
     [
-        ({"H": 0}, "H must be a whole number of local steps >= 1, got 0"),
+        ({"H": 0}, "H must be a whole number >= 1, got 0"),
         ({"H": True}, "H must be a whole number"),
         ({"H": 2.0}, "H must be a whole number"),
-        ({"weights": "plain"}, "weights must be one of examples, equal, got 'plain'"),
         ({"eta": float("nan")}, "eta must be finite"),
         ({"shards": [[[], []]]}, "shards must hold an example between two synchronisations"),
         ({"shards": lambda t, k: [0]}, "T must be given"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(change, says):
-    given = {"eta": 0.1, "shards": equal_shards(2, 2), "H": 1, "weights": "examples", **change}
+    given = {"eta": 0.1, "shards": equal_shards(2, 2), "H": 1, **change}
     job = (problem_of(), np.ones(5), given["eta"], given["shards"], given["H"])
-    with pytest.raises((RankError, ValueError), match=says):
-        launch(local_sgd, 2, *job, ring_allreduce, given["weights"])
-    with pytest.raises(ValueError, match=says):
-        local_sgd_at_once(*job, 2, given["weights"])
+    with pytest.raises(RankError, match=says):
+        launch(local_sgd, 2, *job, ring.allreduce)

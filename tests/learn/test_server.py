@@ -9,33 +9,26 @@ import numpy as np
 import pytest
 
 from labkit import Link
-from labkit.collectives import naive_allreduce
+from labkit.collectives import naive
 from labkit.comm import Processes, RankDied, RankError, Simulated, launch
 from labkit.learn import (
-    Asynchronous,
     LeastSquares,
-    StaleSynchronous,
-    Synchronous,
     linear_data,
     parameter_server,
     serve,
     sync_sgd,
     work,
 )
-from labkit.learn.stale import by_staleness, replay
+from labkit.learn.stale import replay
 from labkit.timing import (
+    Asynchronous,
     Constant,
     OneStraggler,
     ShiftedExponential,
+    StaleSynchronous,
+    Synchronous,
     Uniform,
-    asynchronous,
-    backup,
     draw,
-    one_by_one,
-    ssp,
-    ssp_ends,
-    staleness_bound,
-    together,
 )
 
 FREE = Link(alpha=0.0, beta=1e30)
@@ -69,7 +62,7 @@ def clocks(updates):
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@pytest.mark.parametrize("scale", [None, by_staleness])
+@pytest.mark.parametrize("scale", [None, lambda tau: 1 / max(1, tau)])
 def test_a_replay_of_the_log_gives_the_same_parameters(policy, scale):
     served = run(policy, scale=scale).results[0]
     again = replay(problem, w0, 0.05, served.updates, lambda k, t: shards(t, k), scale)
@@ -108,7 +101,7 @@ def test_the_log_says_whether_a_clock_or_a_model_made_its_times():
 
 def test_a_synchronous_server_takes_the_steps_of_synchronous_sgd():
     served = run(Synchronous()).results[0]
-    expected = launch(sync_sgd, K, problem, w0, 0.05, shards, naive_allreduce, T=T).results[0]
+    expected = launch(sync_sgd, K, problem, w0, 0.05, shards, naive.allreduce, T=T).results[0]
     np.testing.assert_allclose(served.iterates, expected, rtol=0, atol=1e-13)
     assert not served.updates.tau.any()
 
@@ -121,7 +114,7 @@ def test_under_ssp_nobody_starts_a_step_before_the_slowest_is_near_enough(slack,
     # The version read is the number of gradients before it: what everyone had finished when the step began.
     at_start = done[updates.read]
     assert (updates.step - at_start.min(axis=1)).max() <= slack
-    assert updates.tau.max() <= staleness_bound(K, slack)
+    assert updates.tau.max() <= StaleSynchronous(slack).staleness_bound(K)
     if slack < T // 2:
         assert (updates.step - at_start.min(axis=1)).max() == slack  # the slack is used
 
@@ -139,7 +132,7 @@ def test_without_messages_costs_the_server_keeps_the_times_of_the_recurrence(sla
     served = run(StaleSynchronous(slack), seed=3).results[0]
     times = draw(RANDOM, K + 1, T, 3)[1:]  # rank 0 is the server and draws none
     slowest = [served.updates.applied_s[served.updates.step == t].max() for t in range(T)]
-    np.testing.assert_allclose(slowest, ssp_ends(times, slack), rtol=1e-12)
+    np.testing.assert_allclose(slowest, StaleSynchronous(slack).ends(times), rtol=1e-12)
 
 
 def same_schedule(updates, expected):
@@ -152,20 +145,20 @@ def same_schedule(updates, expected):
 def test_without_a_barrier_the_log_is_that_of_the_asynchronous_recurrence(server_s):
     updates = run(Asynchronous(), seed=5, server_s=server_s).results[0].updates
     times = draw(RANDOM, K + 1, T, 5)[1:]
-    same_schedule(updates, one_by_one(asynchronous(times, 0.0, server_s)))
+    same_schedule(updates, Asynchronous().updates(times, 0.0, server_s))
 
 
 @pytest.mark.parametrize("slack", [0, 1, 3, T])
 def test_under_ssp_the_log_is_that_of_the_ssp_recurrence(slack):
     law = OneStraggler(RANDOM, 2.0, rank=3)
     updates = run(StaleSynchronous(slack), law, seed=7).results[0].updates
-    same_schedule(updates, one_by_one(ssp(draw(law, K + 1, T, 7)[1:], slack)))
+    same_schedule(updates, StaleSynchronous(slack).updates(draw(law, K + 1, T, 7)[1:]))
 
 
 @pytest.mark.parametrize("backups", [0, 1, 2])
 def test_rounds_are_those_of_the_backup_recurrence(backups):
     updates = run(Synchronous(backups), seed=6).results[0].updates
-    expected = together(backup(draw(RANDOM, K + 1, T, 6)[1:], backups))
+    expected = Synchronous(backups).updates(draw(RANDOM, K + 1, T, 6)[1:])
     mine, its = (set(zip(u.into.tolist(), u.rank.tolist(), strict=True)) for u in (updates, expected))
     assert mine == its and not updates.tau.any()
     np.testing.assert_allclose(updates.applied_s, expected.applied_s, rtol=1e-9)
@@ -316,7 +309,7 @@ def test_processes_do_what_their_log_says_and_lose_nothing(policy, world):
     if isinstance(policy, StaleSynchronous):
         done = clocks(served.updates)
         assert (served.updates.step - done[served.updates.read].min(axis=1)).max() <= policy.slack
-        assert served.updates.tau.max() <= staleness_bound(K, policy.slack)
+        assert served.updates.tau.max() <= StaleSynchronous(policy.slack).staleness_bound(K)
 
 
 @pytest.mark.processes

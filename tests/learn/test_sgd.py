@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.learn import Diverged, LeastSquares, linear_data, minibatches, sgd
+from labkit.learn import Diverged, LeastSquares, Momentum, linear_data, minibatches, sgd, walk
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.booleans(), st.integers(0, 3))
@@ -124,9 +124,57 @@ def test_a_start_that_does_not_fit_is_refused(problem, w0):
         sgd(problem, w0, 0.1, [None])
 
 
+# -- other rules ----------------------------------------------------------------------------------------------
+
+
+def test_without_momentum_the_walk_is_sgd(problem):
+    def batches():
+        return minibatches(64, 7, np.random.default_rng(2), epochs=None)
+
+    one = sgd(problem, np.ones(3), lambda t: 0.05 / (t + 1), batches(), T=20)
+    other = list(walk(problem, np.ones(3), Momentum(), lambda t: 0.05 / (t + 1), batches(), T=20))
+    np.testing.assert_array_equal(one[1:], other)
+
+
+@pytest.mark.parametrize("dtype,close", [(np.float64, 1e-12), (np.float32, 2e-4)])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_momentum_takes_torchs_steps_and_remembers_only_what_it_is_handed(momentum, dtype, close):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(4)
+    A, noise, w = (
+        rng.standard_normal((6, 6)),
+        rng.standard_normal((40, 6)),
+        rng.standard_normal(6).astype(dtype),
+    )
+    v = torch.tensor(w, requires_grad=True)
+    rule, optimiser = Momentum(momentum), torch.optim.SGD([v], lr=0.05, momentum=momentum)
+    memory = rule.start(w)
+    for n in noise:
+        g, before = (A @ np.tanh(w) + n).astype(dtype), (w.copy(), memory.copy())
+        after, remembered = rule.step(w, g, 0.05, memory)
+        np.testing.assert_array_equal((w, memory), before)
+        w, memory = after, remembered
+        v.grad = torch.from_numpy((A @ np.tanh(v.detach().numpy()) + n).astype(dtype))
+        optimiser.step()
+        assert w.dtype == memory.dtype == dtype
+        np.testing.assert_allclose(w, v.detach().numpy(), rtol=close, atol=close)
+
+
+def test_the_walk_says_where_it_diverged(problem):
+    with pytest.raises(Diverged) as caught:
+        list(walk(problem, np.ones(3), Momentum(0.9), 1e3, [None] * 400))
+    assert 0 < caught.value.step < 400 and caught.value.eta == 1e3
+
+
+@pytest.mark.parametrize("momentum", [1.0, -0.1, float("nan")])
+def test_a_momentum_that_never_forgets_is_refused(momentum):
+    with pytest.raises(ValueError, match="momentum must be at least 0 and below 1"):
+        Momentum(momentum)
+
+
 def test_learn_and_cost_import_nothing_but_numpy():
     code = (
-        "import sys, labkit.learn, labkit.learn.exactness, labkit.cost;"
+        "import sys, labkit.learn, labkit.collectives;"
         "print([m for m in ('torch', 'scipy', 'sklearn', 'matplotlib') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,25 +1,13 @@
 """Replaying a schedule: fresh gradients make it mini-batch SGD, stale ones are taken at the version that was read."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.comm import Processes, Simulated, launch
-from labkit.learn import (
-    Diverged,
-    LeastSquares,
-    by_age,
-    by_staleness,
-    constant_delay,
-    linear_data,
-    parameter_server,
-    replay,
-    sgd,
-)
-from labkit.timing import OneStraggler, Uniform, asynchronous, one_by_one
+from labkit.learn import Diverged, LeastSquares, linear_data, parameter_server, replay, sgd
+from labkit.timing import Asynchronous, OneStraggler, Uniform
 from labkit.timing.updates import Updates
 
 
@@ -34,6 +22,16 @@ def batches(rank, step, b=8):
 
 def uneven(rank, step):
     return batches(rank, step, b=3 + 4 * rank + step % 3)
+
+
+def by_age(tau):
+    return 1 / (tau + 1)
+
+
+def turns(U, tau):
+    """tau + 1 workers take turns: update u has read version u - tau, or 0 while there is no older one."""
+    u = np.arange(U)
+    return Updates(tau + 1, u, u % (tau + 1), u // (tau + 1), np.maximum(u - tau, 0), u + 1.0, False, "turns")
 
 
 def barriers(K, T):
@@ -65,7 +63,7 @@ def test_a_schedule_of_barriers_is_one_worker_with_the_joined_batches(K, example
 def test_one_worker_is_sgd_to_the_bit_and_so_is_a_staleness_aware_one():
     problem, w0 = problem_of(), np.ones(5)
     alone = sgd(problem, w0, 0.1, [uneven(0, t) for t in range(40)])
-    for scale in (None, by_staleness, by_age):
+    for scale in (None, by_age):
         np.testing.assert_array_equal(replay(problem, w0, 0.1, barriers(1, 40), uneven, scale), alone)
 
 
@@ -90,43 +88,18 @@ def test_every_gradient_is_taken_at_the_version_that_its_worker_read(K, U, seed)
 
 def test_a_delay_of_zero_is_plain_sgd_and_a_delay_of_tau_reads_tau_versions_back():
     problem, w0 = problem_of(), np.ones(5)
-    fresh = replay(problem, w0, 0.1, constant_delay(20, 0), batches)
+    fresh = replay(problem, w0, 0.1, turns(20, 0), batches)
     np.testing.assert_array_equal(fresh, sgd(problem, w0, 0.1, [batches(0, t) for t in range(20)]))
-    schedule = constant_delay(20, 3)
-    assert schedule.K == 4 and schedule.used().tolist() == [5, 5, 5, 5]
-    assert schedule.tau.tolist() == [0, 1, 2, 3] + 16 * [3]
+    schedule = turns(20, 3)
     w = replay(problem, w0, 0.1, schedule, batches)
     np.testing.assert_array_equal(w[11] - w[10], (w[10] - 0.1 * problem.grad(w[7], batches(2, 2))) - w[10])
 
 
-def test_workers_that_take_turns_read_what_a_constant_delay_reads():
-    """tau + 1 of them: each reads right after its own update, and all begin at version 0."""
-    schedule = constant_delay(30, 4)
-    own_last = dict.fromkeys(range(schedule.K), -1)
-    for u, (k, read) in enumerate(zip(schedule.rank, schedule.read, strict=True)):
-        assert read == own_last[k] + 1 if own_last[k] >= 0 else read == 0
-        own_last[k] = u
-
-
 def test_a_staleness_aware_step_is_the_plain_step_divided_by_the_staleness():
-    assert [by_staleness(tau) for tau in (0, 1, 2, 5)] == [1, 1, 1 / 2, 1 / 5]
-    assert [by_age(tau) for tau in (0, 1, 2, 5)] == [1, 1 / 2, 1 / 3, 1 / 6]
-    schedule, problem = constant_delay(50, 4), problem_of()
-    aware = replay(problem, np.ones(5), 0.2, schedule, batches, by_staleness)
+    schedule, problem = turns(50, 4), problem_of()
+    aware = replay(problem, np.ones(5), 0.2, schedule, batches, lambda tau: 1 / max(1, tau))
     plain = replay(problem, np.ones(5), lambda u: 0.2 / max(1, min(u, 4)), schedule, batches)
     np.testing.assert_allclose(aware, plain, rtol=1e-12)
-
-
-def test_chosen_versions_are_those_of_the_whole_record_and_need_no_memory_for_the_rest():
-    problem, U = problem_of(d=400), 800
-    schedule, some = constant_delay(U, 5), np.array([0, 7, 500, U])
-    whole = replay(problem, np.zeros(400), 1e-4, schedule, batches)
-    tracemalloc.start()
-    thin = replay(problem, np.zeros(400), 1e-4, schedule, batches, versions=some)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    np.testing.assert_array_equal(thin, whole[some])
-    assert peak < whole.nbytes / 4
 
 
 @settings(deadline=None, max_examples=30)
@@ -134,7 +107,7 @@ def test_chosen_versions_are_those_of_the_whole_record_and_need_no_memory_for_th
 def test_asynchronous_gradients_are_k_minus_1_versions_old_on_average_whatever_the_speeds(K, seed, spread):
     """Every update adds one to the age of the K - 1 gradients in flight; those still in flight count up to now."""
     X = np.random.default_rng(seed).lognormal(0, spread, size=(K, 30))
-    schedule = one_by_one(asynchronous(X))
+    schedule = Asynchronous().updates(X)
     U = int(np.flatnonzero(schedule.step == 29)[0])  # nobody has stopped before
     flying = [schedule.read[(schedule.rank == k) & (schedule.into >= U)][0] for k in range(K)]
     assert schedule.tau[:U].sum() + sum(U - read for read in flying) == U * (K - 1)
@@ -160,38 +133,20 @@ def test_float32_stays_float32():
 
 def test_too_large_a_step_is_divergence_at_a_step_and_not_a_wall_of_nan():
     with pytest.raises(Diverged, match="diverged: w is not finite after step") as caught:
-        replay(problem_of(), np.ones(5), 0.9, constant_delay(5000, 8), lambda k, t: None)
+        replay(problem_of(), np.ones(5), 0.9, turns(5000, 8), lambda k, t: None)
     assert 8 < caught.value.step < 4000 and caught.value.eta == 0.9
-
-
-@pytest.mark.parametrize(
-    "U,tau,says",
-    [
-        (10, 10, r"tau must be shorter than the run of U = 10 updates, got 10"),
-        (10, -1, r"tau must be a whole number >= 0, got -1"),
-        (10, 1.5, r"tau must be a whole number"),
-        (0, 0, r"U must be a whole number >= 1, got 0"),
-    ],
-)
-def test_a_delay_that_no_run_can_have_is_refused(U, tau, says):
-    with pytest.raises(ValueError, match=says):
-        constant_delay(U, tau)
 
 
 @pytest.mark.parametrize(
     "change,says",
     [
-        ({"versions": [0, 11]}, r"versions must rise from 0 at least to U = 10 at most"),
-        ({"versions": [3, 3]}, "versions must rise"),
-        ({"versions": []}, "versions must rise"),
-        ({"versions": [0.5]}, "versions must rise"),
-        ({"batches": lambda k, t: []}, "batches must give at least one example, got none for rank 0, step 0"),
-        ({"scale": lambda tau: -1.0}, r"scale must be finite and >= 0, got -1.0 for tau = 0"),
+        ({"batches": lambda k, t: []}, "idx must hold at least one example"),
+        ({"scale": lambda tau: -1.0}, r"scale\(0\) must be a finite number >= 0, got -1.0"),
         ({"eta": -0.1}, "eta must be finite and >= 0"),
         ({"w0": np.ones(4)}, "w0 must be 5 finite numbers"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(change, says):
-    call = {"w0": np.ones(5), "eta": 0.1, "updates": constant_delay(10, 2), "batches": batches, **change}
+    call = {"w0": np.ones(5), "eta": 0.1, "updates": turns(10, 2), "batches": batches, **change}
     with pytest.raises(ValueError, match=says):
         replay(problem_of(), **call)

@@ -9,40 +9,22 @@ import numpy as np
 import pytest
 
 from labkit.compress import Identity
-from labkit.show.figures import Figure, parameters_of
-from labkit.show.figures.barriers import LAWS, METHODS
+from labkit.show.figures import figure
+from labkit.show.figures.barriers import METHODS
 from labkit.show.figures.compressors import curve
+from labkit.timing import ShiftedExponential, draw
 
 
 def test_the_uniform_numbers_that_travel_are_those_that_the_laws_draw_from() -> None:
-    for law in LAWS:
-        made = parameters_of("barriers", law=law, K=5, slowdown=2.0, seed=2)
-        u = np.array(made.data()["u"][2])[:5]
-        own = LAWS[law](0.02, 0.5).isf(1 - u)
-        own[0] *= 2
-        assert np.array_equal(made.times(), own)
-
-
-def test_all_laws_have_the_mean_and_the_deviation_that_they_say() -> None:
-    q = (np.arange(200_000) + 0.5) / 200_000
-    for law in set(LAWS) - {"constant"}:
-        x = LAWS[law](0.02, 0.3).isf(q)
-        assert x.mean() == pytest.approx(0.02, rel=1e-3) and x.std() == pytest.approx(0.006, rel=0.03)
+    u = np.array(figure("barriers").parameters.data()["u"][2])[:5]
+    law = ShiftedExponential(0.01, 0.01)
+    assert np.array_equal(draw(law, 5, 10, 2), law.isf(1 - u))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_states_are_small_and_say_the_same_every_time(method: str) -> None:
-    made = parameters_of("barriers", method=method)
-    assert (
-        len(json.dumps(made.state())) < 20_000
-        and made.state() == parameters_of("barriers", method=method).state()
-    )
-    assert "10 " in made.alt() and "waiting" in made.alt()
-
-
-def test_a_figure_without_a_browser_is_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("stale", "barriers", "sketch"):
-        assert Figure(parameters_of(name)).png[:4] == b"\x89PNG"
+    made = figure("barriers", method=method).parameters
+    assert len(json.dumps(made.state())) < 20_000 and made.state() == figure("barriers", method=method).values
 
 
 RUN = curve("plain", Identity(), [2, 1, 0.5], 4, 100)
@@ -57,15 +39,17 @@ RUN = curve("plain", Identity(), [2, 1, 0.5], 4, 100)
         ("barriers", {"spread": 0.0}, "spread must be"),
         ("barriers", {"comm_s": float("nan")}, "comm_s must be"), ("stale", {"tau": 17}, "tau must be"),
         ("stale", {"eta_L": -1}, "eta_L must be"), ("stale", {"view": "map"}, "view must be"),
-        ("compressors", {"curves": (RUN,)}, "curves must be"), ("compressors", {"curves": (RUN, "top")}, "curves must be"),
-        ("compressors", {"target": 0}, "target must be"), ("compressors", {"coding": 1}, "coding must be"),
+        ("compressors", {"curves": (RUN,)}, "curves must be"), ("compressors", {}, "curves must be"),
+        ("compressors", {"curves": (RUN, "top")}, "curves must be"),
+        ("compressors", {"curves": (RUN, RUN), "target": 0}, "target must be"),
+        ("compressors", {"curves": (RUN, RUN), "coding": 1}, "coding must be"),
         ("sketch", {"truth": (1, 2)}, "truth must hold"), ("sketch", {"high": 3.0}, "low and high must"),
         ("sketch", {"x": (1, 1)}, "x must hold"), ("sketch", {"drawn": (1,)}, "drawn must hold"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_in_one_sentence(name: str, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words) as refused:
-        parameters_of(name, **given)
+        figure(name, **given)
     assert "\n" not in str(refused.value)
 
 

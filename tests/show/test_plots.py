@@ -12,8 +12,8 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
-from labkit.show import lanes, palette, predict, predicted_measured
-from labkit.timing import Timeline, bsp, draw
+from labkit.show import lanes, palette, predicted_measured
+from labkit.timing import Synchronous, Timeline, draw
 from labkit.timing.laws import Uniform
 
 COLOURS = [palette.COMPUTE, palette.WAIT, palette.COMMUNICATE]
@@ -32,7 +32,7 @@ def legend(ax):
 
 
 def test_the_lanes_cover_what_the_timeline_says_in_milliseconds():
-    timeline = bsp(draw(Uniform(0.1, 0.2), 3, 4, 0), 0.05)
+    timeline = Synchronous().timeline(draw(Uniform(0.1, 0.2), 3, 4, 0), 0.05)
     ax = lanes(timeline, title="Three workers")
     areas = dict.fromkeys(map(str.lower, COLOURS), 0.0)
     for bars in ax.findobj(PolyCollection):
@@ -46,7 +46,8 @@ def test_the_lanes_cover_what_the_timeline_says_in_milliseconds():
 
 def test_waiting_is_hatched_as_well_as_coloured():
     hatches = {
-        to_hex(b.get_facecolor()[0]): b.get_hatch() for b in lanes(bsp([[1, 2], [2, 1]], 1)).collections
+        to_hex(b.get_facecolor()[0]): b.get_hatch()
+        for b in lanes(Synchronous().timeline([[1, 2], [2, 1]], 1)).collections
     }
     assert hatches[palette.WAIT.lower()] and len(set(hatches.values())) == 3
 
@@ -66,9 +67,9 @@ def test_the_title_says_where_the_times_come_from(measured, words):
 
 def test_lanes_on_axes_of_ones_own_and_for_an_empty_or_wide_run():
     _, (a, b) = plt.subplots(2)
-    assert lanes(bsp([[1.0, 2.0]]), ax=a) is a and legend(a) == ["compute"]
+    assert lanes(Synchronous().timeline([[1.0, 2.0]]), ax=a) is a and legend(a) == ["compute"]
     assert lanes(Timeline.from_spans(2, [], measured=False, where=""), ax=b).get_title("left") == "simulated"
-    assert len(lanes(bsp(np.ones((100, 1)))).get_yticks()) <= 16
+    assert len(lanes(Synchronous().timeline(np.ones((100, 1)))).get_yticks()) <= 16
 
 
 def test_predicted_simulated_and_measured_differ_in_line_and_marker_and_not_in_colour_alone():
@@ -110,22 +111,6 @@ def test_two_algorithms_share_axes_under_labels_of_their_own():
 def test_bad_series_are_refused(series, words):
     with pytest.raises(ValueError, match=words):
         predicted_measured([1, 2], series, xlabel="x", ylabel="y")
-
-
-def test_a_guess_is_marked_once_it_is_made():
-    _, ax = plt.subplots()
-    predict("How long?", "ms").mark(ax)
-    assert not ax.lines
-    bet = predict("How long?", "ms", guess=300)
-    bet.mark(ax)
-    bet.mark(ax, axis="x")
-    bet.mark(ax, x=8)
-    across, up, star = ax.lines
-    assert list(across.get_ydata()) == [300, 300] and list(up.get_xdata()) == [300, 300]
-    assert (star.get_xdata()[0], star.get_ydata()[0]) == (8, 300)
-    assert across.get_linestyle() == "--" and "your guess" in legend(ax)
-    with pytest.raises(ValueError, match="axis must be 'x' or 'y', got 'z'"):
-        bet.mark(ax, axis="z")
 
 
 def test_importing_the_room_brings_in_neither_matplotlib_nor_ipywidgets():

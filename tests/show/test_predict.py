@@ -5,12 +5,13 @@ import html
 import json
 import re
 import sys
+from xml.etree import ElementTree
 
 import pytest
 
 from labkit.show import predict
-from labkit.show.number_line import amount, ends, place, svg
-from labkit.show.predict import _Reveal
+from labkit.show.figures import stills
+from labkit.show.predict import _amount, _Reveal
 
 QUESTION = "How long is a step?"
 
@@ -96,10 +97,10 @@ def test_the_page_gets_the_question_and_the_sealed_answer_under_one_key():
 
 
 def test_in_a_notebook_both_are_displayed_and_the_guess_is_drawn(monkeypatch):
+    pytest.importorskip("quickjs")
     shown = []
     module = sys.modules["labkit.show.predict"]  # labkit.show.predict is the function
-    monkeypatch.setattr(module, "_notebook", lambda: True)
-    monkeypatch.setattr(module, "_display", shown.append)
+    monkeypatch.setattr(module, "_displayed", lambda what: shown.append(what) or True)
     bet = predict(QUESTION, "ms", 100)
     bet.reveal(260)
     assert shown[0] is bet and repr(shown[1]) == bet.sentence(260)
@@ -116,14 +117,24 @@ def test_in_a_notebook_both_are_displayed_and_the_guess_is_drawn(monkeypatch):
     ],
 )  # fmt: skip
 def test_a_number_is_said_in_four_digits_and_a_count_exactly(x, said):
-    assert amount(x) == said and amount(x, "ms") == f"{said} ms"
+    assert _amount(x) == said and _amount(x, "ms") == f"{said} ms"
 
 
 @pytest.mark.parametrize("guess", [-20, -1e-9, 0, 1e-12, 0.3, 7, 140, 1e6])
 @pytest.mark.parametrize("truth", [-3, 0, 0.4, 7, 1e5])
 def test_guess_and_truth_stand_on_the_line_in_their_order(guess, truth):
-    line = ends(guess, truth)
-    at = place(guess, line), place(truth, line)
-    assert all(0 <= p <= 1 for p in at) and ((at[0] < at[1]) == (guess < truth) or guess == truth)
-    assert line[2] or 0 <= place(0, line) <= 1  # a linear line shows its zero
-    assert "nan" not in svg(guess, truth, "ms")
+    pytest.importorskip("quickjs")
+    svg = ElementTree.fromstring(stills.number_line("ms", guess, truth, "red"))
+    g, t = (
+        float(re.match(r"M([\d.]+) ", mark.get("d"))[1]) for mark in reversed(svg.findall("*[@stroke]")[-2:])
+    )
+    assert 0 <= g <= 400 and 0 <= t <= 400 and ((g < t) == (guess < truth) or abs(g - t) < 1e-3)
+    words = [text.text for text in svg.iter("text")]
+    assert f"your guess {_amount(guess, 'ms')}" in words and f"it is {_amount(truth, 'ms')}" in words
+
+
+def test_without_an_engine_the_sentence_says_it_all(monkeypatch):
+    stills._context.cache_clear()
+    monkeypatch.setitem(sys.modules, "quickjs", None)
+    shown = _Reveal(predict(QUESTION, "ms", 100), 260, "You said 100 ms.")._repr_html_()
+    assert "<svg" not in shown and "You said 100 ms." in shown

@@ -51,7 +51,6 @@ def test_quantiles_tails_and_mean_are_scipys(law, oracle):
     x = law.isf(q)  # through scipy's sf: its truncnorm.isf is off by 1e-4 in the tail
     np.testing.assert_allclose(oracle.sf(x), q, rtol=1e-9, atol=2e-15)
     np.testing.assert_allclose(law.sf(x), oracle.sf(x), rtol=1e-9, atol=2e-15)
-    np.testing.assert_allclose(law.cdf(x), oracle.cdf(x), rtol=1e-9, atol=1e-15)
     assert law.mean == pytest.approx(oracle.mean(), rel=1e-9)
 
 
@@ -89,7 +88,6 @@ def test_a_matrix_of_draws_is_the_streams_of_its_ranks(law):
     assert X.shape == (K, T)
     for rank in range(K):
         assert list(itertools.islice(law.stream(rank, 11), T)) == X[rank].tolist()
-        np.testing.assert_array_equal(law.worker(rank).row(rank, T, 11), X[rank])
 
 
 def test_a_stream_comes_from_the_seed_and_the_rank_and_nothing_else():
@@ -112,7 +110,7 @@ def test_a_big_matrix_is_drawn_in_blocks_that_show_nowhere():
     law = OneStraggler(ShiftedExponential(0.1, 0.2), 3.0, rank=90)
     X = draw(law, 200, 1000, seed=3)  # several blocks of ranks, the straggler in the middle of one
     for k in (0, 31, 32, 63, 64, 89, 90, 91, 199):
-        np.testing.assert_array_equal(X[k], law.row(k, 1000, 3))
+        assert list(itertools.islice(law.stream(k, 3), 1000)) == X[k].tolist()
     np.testing.assert_array_equal(
         draw(law, 91, 40_000, seed=3)[:, :1000], X[:91]
     )  # a row longer than a block
@@ -141,7 +139,7 @@ def test_the_groups_of_a_law_count_every_worker_once(law):
 def test_a_trace_is_replayed_then_says_that_it_is_exhausted():
     stream = TRACE.stream(1, seed=0)
     assert [next(stream) for _ in range(4)] == [5, 6, 7, 8]
-    with pytest.raises(ValueError, match="holds 4 steps of rank 1"):
+    with pytest.raises(ValueError, match="holds 4 steps"):
         next(stream)
     with pytest.raises(ValueError, match="at most 4 steps"):
         draw(TRACE, 3, 5, 0)
@@ -153,7 +151,7 @@ def test_a_recorded_law_draws_every_recorded_time_equally_often():
     counts = np.bincount(law.sample(np.random.default_rng(0), n).astype(int), minlength=5)[1:]
     # chi-squared with 3 degrees of freedom; false alarm 1e-6 (and the seed is fixed)
     assert ((counts - n / 4) ** 2 / (n / 4)).sum() < stats.chi2.isf(1e-6, 3)
-    np.testing.assert_array_equal(law.cdf([0.5, 1.0, 2.5, 4.0]), [0, 0.25, 0.5, 1])
+    np.testing.assert_array_equal(law.sf([0.5, 1.0, 2.5, 4.0]), [1, 0.75, 0.5, 0])
     np.testing.assert_array_equal(law.isf([1.0, 0.75, 0.25, 1e-9]), [1, 2, 4, 4])
 
 
@@ -185,7 +183,6 @@ def test_a_recorded_law_draws_every_recorded_time_equally_often():
         (lambda: draw(OneStraggler(Constant(1), 2.0, rank=4), 4, 1, 0), "rank must be below K = 4, got 4"),
         (lambda: draw(PerWorker((Constant(1),)), 2, 1, 0), "K must be at most 1.*got 2"),
         (lambda: draw(TRACE, 4, 1, 0), "K must be at most 3.*got 4"),
-        (lambda: OneStraggler(Constant(1), 2.0).mean, r"ask law.worker\(rank\)"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(make, words):

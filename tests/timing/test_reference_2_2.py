@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from labkit.timing import Kind, bsp, overlap, ssp
+from labkit.timing import Kind, StaleSynchronous, Synchronous, overlap
 
 BASES_MS = [20, 22, 21, 38]
 COMM_MS = 6
@@ -19,7 +19,7 @@ def X():
 
 
 def test_supersteps_and_total_to_the_printed_digit(X):
-    timeline = bsp(X, COMM_MS / 1e3)
+    timeline = Synchronous().timeline(X, COMM_MS / 1e3)
     leave = timeline.arrivals_s.max(axis=0)
     supersteps = np.diff(np.concatenate([[0.0], leave + COMM_MS / 1e3]))
     assert [f"{1e3 * s:.2f}" for s in supersteps] == ["42.29", "44.03", "42.36"]
@@ -29,12 +29,12 @@ def test_supersteps_and_total_to_the_printed_digit(X):
 def test_idle_against_perfect_balance_is_what_the_run_takes_beyond_the_mean_of_the_bases(X):
     # Were the work shared out evenly, a step would take the mean base (25.25 ms) and the same communication.
     balanced = T * (np.mean(BASES_MS) + COMM_MS)
-    assert f"{1e3 * bsp(X, COMM_MS / 1e3).finish_s - balanced:.2f}" == "34.93"
+    assert f"{1e3 * Synchronous().timeline(X, COMM_MS / 1e3).finish_s - balanced:.2f}" == "34.93"
 
 
 def test_the_straggler_does_376_of_1000_parts_of_the_work_and_sets_the_pace(X):
     assert f"{100 * max(BASES_MS) / sum(BASES_MS):.1f}" == "37.6"
-    timeline = bsp(X, COMM_MS / 1e3)
+    timeline = Synchronous().timeline(X, COMM_MS / 1e3)
     assert (timeline.arrivals_s.argmax(axis=0) == 3).all()
     assert timeline.totals()[3, Kind.WAIT] == 0
     work = timeline.totals()[:, Kind.COMPUTE]
@@ -42,7 +42,7 @@ def test_the_straggler_does_376_of_1000_parts_of_the_work_and_sets_the_pace(X):
 
 
 def test_slack_does_not_cure_a_persistent_straggler(X):
-    runs = [ssp(X, s, COMM_MS / 1e3) for s in range(T + 1)]
+    runs = [StaleSynchronous(s).timeline(X, COMM_MS / 1e3) for s in range(T + 1)]
     assert [f"{1e3 * run.finish_s:.2f}" for run in runs] == ["128.68"] * 4
     idle = [run.idle_s for run in runs]
     assert idle == sorted(idle, reverse=True) and idle[0] > 0.15 and idle[-1] == 0

@@ -11,9 +11,9 @@ from labkit.timing import (
     OneStraggler,
     PerWorker,
     ShiftedExponential,
+    Synchronous,
     Timeline,
     Uniform,
-    bsp,
     draw,
     straggler_report,
 )
@@ -38,12 +38,12 @@ def test_the_sums_by_hand():
 
 
 def test_the_group_waits_as_long_as_the_timeline_says():
-    timeline = bsp(draw(NOISE, 6, 40, 3), 0.01)
+    timeline = Synchronous().timeline(draw(NOISE, 6, 40, 3), 0.01)
     assert straggler_report(timeline).waited_s == pytest.approx(timeline.idle_s)
 
 
 def test_the_probability_is_scipys_binomial_test_times_the_ranks():
-    report = straggler_report(bsp(draw(NOISE, 5, 60, 1)))
+    report = straggler_report(Synchronous().timeline(draw(NOISE, 5, 60, 1)))
     for times, p in zip(report.times_last, report.p_values, strict=True):
         one = stats.binomtest(int(times), 60, 1 / 5, alternative="greater").pvalue
         assert p == pytest.approx(min(1, 5 * one), rel=1e-9)
@@ -59,7 +59,7 @@ def test_alike_workers_raise_no_more_false_alarms_than_stated(K, S):
 
 
 def test_a_worker_whose_clock_is_30_percent_down_is_named():
-    report = straggler_report(bsp(draw(OneStraggler(NOISE, 1 / 0.7, rank=6), 8, 50, 0)))
+    report = straggler_report(Synchronous().timeline(draw(OneStraggler(NOISE, 1 / 0.7, rank=6), 8, 50, 0)))
     assert report.stragglers == (6,)
     assert report.verdict.startswith("Rank 6 is a persistent straggler: last at ")
     assert report.caused_s.argmax() == 6
@@ -67,19 +67,21 @@ def test_a_worker_whose_clock_is_30_percent_down_is_named():
 
 def test_two_stragglers_are_both_named():
     laws = (Uniform(0.08, 0.1),) * 6 + (Uniform(0.2, 0.3),) * 2
-    report = straggler_report(bsp(draw(PerWorker(laws), 8, 60, 0)))
+    report = straggler_report(Synchronous().timeline(draw(PerWorker(laws), 8, 60, 0)))
     assert report.stragglers == (6, 7)
     assert report.verdict.startswith("Ranks 6, 7 are persistent stragglers: together last at 60 of 60 points")
 
 
 def test_noise_is_called_noise():
-    report = straggler_report(bsp(draw(NOISE, 8, 50, 0)))
+    report = straggler_report(Synchronous().timeline(draw(NOISE, 8, 50, 0)))
     assert report.stragglers == () and report.verdict.startswith("Everyone's noise: rank ")
 
 
 def test_too_few_points_are_called_too_few_and_one_more_suffices():
     def always_rank_3(S):
-        return straggler_report(bsp(draw(OneStraggler(Uniform(0.09, 0.1), 2.0, rank=3), 4, S, 0)))
+        return straggler_report(
+            Synchronous().timeline(draw(OneStraggler(Uniform(0.09, 0.1), 2.0, rank=3), 4, S, 0))
+        )
 
     # 4 * (1/4)**S <= 0.01 from S = 5 on
     assert always_rank_3(4).stragglers == () and "takes 5 points" in always_rank_3(4).verdict
@@ -87,7 +89,7 @@ def test_too_few_points_are_called_too_few_and_one_more_suffices():
 
 
 def test_ties_accuse_nobody_and_rounding_makes_no_late_worker():
-    report = straggler_report(bsp(draw(Constant(0.1), 8, 200, 0), 0.003))
+    report = straggler_report(Synchronous().timeline(draw(Constant(0.1), 8, 200, 0), 0.003))
     assert not report.times_last.any() and report.verdict.startswith("Nobody is late")
     one = np.cumsum(np.full(50, 0.1))
     rounded = np.stack([one, one + 1e-15])
@@ -108,8 +110,10 @@ def test_nothing_to_judge(K):
 
 
 def test_the_table_has_a_row_a_rank_and_stays_short():
-    assert len(str(straggler_report(bsp(draw(NOISE, 4, 9, 0)))).splitlines()) == 1 + 4 + 2
-    assert len(str(straggler_report(bsp(draw(NOISE, 500, 9, 0)))).splitlines()) == 1 + 16 + 3
+    assert len(str(straggler_report(Synchronous().timeline(draw(NOISE, 4, 9, 0)))).splitlines()) == 1 + 4 + 2
+    assert (
+        len(str(straggler_report(Synchronous().timeline(draw(NOISE, 500, 9, 0)))).splitlines()) == 1 + 16 + 3
+    )
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, "x"])

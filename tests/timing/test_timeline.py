@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from labkit.timing import Kind, Timeline, bsp
+from labkit.timing import Kind, Synchronous, Timeline
 
 NAN = float("nan")
 SPANS = [
@@ -47,26 +47,16 @@ def test_a_clock_that_does_not_start_at_zero_changes_no_duration():
     np.testing.assert_allclose(late.utilisation(), plain.utilisation(), atol=1e-9)
 
 
-def test_steps_laid_end_to_end():
-    rng = np.random.default_rng(0)
-    compute, wait, communicate = rng.random((3, 4, 6))
-    wait[0] = 0
-    timeline = Timeline.from_steps(compute, wait, communicate, where="made up")
-    for kind, seconds in zip(Kind, (compute, wait, communicate), strict=True):
+def test_marks_become_spans_and_nothing_is_where_nothing_was():
+    marks = np.cumsum(np.random.default_rng(0).random((4, 3, 6)), axis=0)
+    marks[2, 0] = marks[1, 0]  # who never waits has no wait span
+    marks[:2, 2, 5] = np.nan  # nor has who didn't compute a compute span
+    timeline = Timeline.from_marks(*marks, where="made up")
+    for kind, seconds in zip(Kind, np.nan_to_num(np.diff(marks, axis=0)), strict=True):
         np.testing.assert_allclose(timeline.per_step(kind), seconds, atol=1e-12)
-    assert timeline.finish_s == pytest.approx((compute + wait + communicate).sum(axis=1).max())
-    before = np.cumsum(compute + wait + communicate, axis=1) - (compute + wait + communicate)
-    np.testing.assert_allclose(timeline.arrivals_s, before + compute)
-    assert not ((timeline.kind == Kind.WAIT) & (timeline.rank == 0)).any()  # who never waits has no wait span
-    assert not timeline.measured and timeline.T == 6
-
-
-def test_the_two_ways_to_a_barriers_timeline_agree():
-    X = np.random.default_rng(1).random((3, 5))
-    laid = Timeline.from_steps(X, X.max(axis=0) - X, np.full_like(X, 0.1), where="by hand")
-    made = bsp(X, 0.1)
-    np.testing.assert_allclose(made.arrivals_s, laid.arrivals_s)
-    np.testing.assert_allclose(made.totals(), laid.totals())
+    np.testing.assert_array_equal(timeline.arrivals_s, marks[1])
+    assert not ((timeline.kind == Kind.WAIT) & (timeline.rank == 0)).any()
+    assert not timeline.measured and timeline.T == 6 and timeline.finish_s == marks[3].max()
 
 
 def test_nothing_happened_is_a_timeline_too():
@@ -87,9 +77,9 @@ def test_a_timeline_cannot_be_changed_behind_its_back():
 
 
 def test_printed_forms_are_compact_and_say_where_the_times_come_from():
-    many = bsp(np.ones((100, 2)))
+    many = Synchronous().timeline(np.ones((100, 2)))
     assert len(str(many).splitlines()) < 14 and "92 more" in str(many)
-    assert "simulated: BSP recurrence" in str(many) and "measured on here" in str(two())
+    assert "simulated: recurrence of sync" in str(many) and "measured on here" in str(two())
     page = two(where="<b>")._repr_html_()
     assert "&lt;b&gt;" in page and page.count("<tr>") == 3
 
@@ -117,13 +107,10 @@ def test_printed_forms_are_compact_and_say_where_the_times_come_from():
         (lambda: two(arrivals=[("a", [0.1])]), "arrivals must give K = 2 times for 'a'"),
         (lambda: two(arrivals=[("a", [0.1, np.inf])]), "arrivals_s must be seconds, or nan"),
         (
-            lambda: Timeline.from_steps([[1.0]], [[0.0, 0.0]], [[0.0]], where=""),
-            "wait must have compute's shape",
+            lambda: Timeline.from_marks([[0.0]], [[1.0, 2.0]], [[1.0]], [[1.0]], where=""),
+            "marks must be 4 matrices",
         ),
-        (
-            lambda: Timeline.from_steps([[1.0]], [[-1.0]], [[0.0]], where=""),
-            "wait must hold finite seconds >= 0",
-        ),
+        (lambda: Timeline.from_marks([[1.0]], [[0.0]], [[1.0]], [[1.0]], where=""), "no earlier than"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(make, words):

@@ -4,23 +4,21 @@ import numpy as np
 import pytest
 
 from labkit import Link, Simulated, launch
-from labkit.learn import Asynchronous, StaleSynchronous, Synchronous, work
 from labkit.learn import serve as serve_parameters
+from labkit.learn import work
 from labkit.timing import (
+    Asynchronous,
     Kind,
+    LocalSteps,
     OneStraggler,
     ShiftedExponential,
+    StaleSynchronous,
+    Synchronous,
     Trace,
     Uniform,
-    asynchronous,
-    backup,
-    bsp,
-    buckets,
+    Updates,
     draw,
-    local,
-    one_by_one,
-    ssp,
-    together,
+    overlap,
 )
 
 FREE = Link(alpha=0.0, beta=float("inf"))
@@ -81,9 +79,9 @@ def same_updates(a, b):
 @pytest.mark.parametrize("server_s", [0.0, 0.001, 0.006, 0.05])  # idle, ..., never at rest
 def test_asynchronous_is_a_server_that_takes_pushes_as_they_come(law, K, server_s):
     X = times(law, K, seed=K)
-    run, model = with_server(X, Asynchronous(), server_s), asynchronous(X, 0.0, server_s)
+    run, model = with_server(X, Asynchronous(), server_s), Asynchronous().timeline(X, 0.0, server_s)
     computes_alike(run.timeline, model, first=1)
-    same_updates(run.results[0], one_by_one(model))
+    same_updates(run.results[0], Updates.asynchronous(model))
     # Pushing takes no time here, so all that a worker doesn't compute it waits: for others, and for its own update.
     np.testing.assert_allclose(waits(run.timeline, slice(1, None)), waits(model, slice(None)) + T * server_s)
 
@@ -93,17 +91,17 @@ def test_asynchronous_is_a_server_that_takes_pushes_as_they_come(law, K, server_
 @pytest.mark.parametrize("slack", [0, 1, 4, T])
 def test_ssp_is_a_server_that_holds_back_the_answer_of_those_too_far_ahead(law, K, slack):
     X = times(law, K, seed=10 + K)
-    run, model = with_server(X, StaleSynchronous(slack)), ssp(X, slack)
+    run, model = with_server(X, StaleSynchronous(slack)), StaleSynchronous(slack).timeline(X)
     computes_alike(run.timeline, model, first=1)
-    same_updates(run.results[0], one_by_one(model))
+    same_updates(run.results[0], Updates.asynchronous(model))
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 @pytest.mark.parametrize("K, backups", [(1, 0), (4, 0), (4, 1), (5, 3), (5, 4)])
 def test_backup_is_a_server_that_counts_to_k_minus_b(law, K, backups):
     X = times(law, K, seed=20 + K)
-    run, model = with_server(X, Synchronous(backups)), backup(X, backups)
-    updates = together(model)
+    run, model = with_server(X, Synchronous(backups)), Synchronous(backups).timeline(X)
+    updates = Updates.synchronous(model)
     same_updates(renumbered(run.results[0], updates), updates)
     # The server's rounds are over when T are; the model lets the late finish what they have begun, and so do the workers.
     a, b = spans(run.timeline, Kind.COMPUTE, 1), spans(model, Kind.COMPUTE)
@@ -136,14 +134,16 @@ def meeting(comm, H, comm_s):
 @pytest.mark.parametrize("H", [1, 2, 4, T, T + 3])
 def test_bsp_and_local_steps_are_workers_that_meet_at_a_barrier(law, K, H):
     X = times(law, K, seed=30 + K)
-    run, model = launch(meeting, K, H, 0.004, world=world(X)), local(X, H, 0.004)
+    run, model = launch(meeting, K, H, 0.004, world=world(X)), LocalSteps(H).timeline(X, 0.004)
     np.testing.assert_allclose(run.timeline.arrivals_s, model.arrivals_s, rtol=1e-12)
     np.testing.assert_allclose(
         spans(run.timeline, Kind.WAIT), spans(model, Kind.WAIT), rtol=1e-12, atol=1e-15
     )
     assert run.elapsed_s == pytest.approx(model.finish_s, rel=1e-12)
     if H == 1:
-        np.testing.assert_allclose(run.timeline.arrivals_s, bsp(X, 0.004).arrivals_s, rtol=1e-12)
+        np.testing.assert_allclose(
+            run.timeline.arrivals_s, Synchronous().timeline(X, 0.004).arrivals_s, rtol=1e-12
+        )
 
 
 def telling_everyone(comm, slack, comm_s):
@@ -166,7 +166,10 @@ def telling_everyone(comm, slack, comm_s):
 @pytest.mark.parametrize("comm_s", [0.0, 0.003])
 def test_ssp_needs_no_server(law, slack, comm_s):
     X = times(law, 4, seed=40)
-    run, model = launch(telling_everyone, 4, slack, comm_s, world=world(X)), ssp(X, slack, comm_s)
+    run, model = (
+        launch(telling_everyone, 4, slack, comm_s, world=world(X)),
+        StaleSynchronous(slack).timeline(X, comm_s),
+    )
     begun = spans(run.timeline, Kind.COMPUTE)
     every = begun if comm_s == 0 else begun[::2]  # computing, then the wire
     np.testing.assert_allclose(every, spans(model, Kind.COMPUTE), rtol=1e-12, atol=1e-15)
@@ -190,12 +193,12 @@ def in_buckets(comm, X, ready, sizes):
 @pytest.mark.parametrize("law", LAWS, ids=str)
 @pytest.mark.parametrize("beta", [1e7, 4e5, 1e5])  # all hidden but the last, in between, the wire never rests
 def test_buckets_are_two_workers_that_swap_each_as_soon_as_they_have_it(law, beta):
-    X, ready, sizes = draw(law, 2, T, 50), [0.1, 0.35, 0.8, 1.0], [100, 300, 250, 150]
+    X, ready, sizes = draw(law, 2, T, 50), [0.25, 0.5, 0.75, 1.0], [200] * 4
     run = launch(in_buckets, 2, X, ready, sizes, world=Simulated(Link(0.0, beta)))
-    model = buckets(X, ready, 8 * np.array(sizes) / beta)
-    assert run.elapsed_s == pytest.approx(model.finish_s, rel=1e-12)
+    steps = [overlap(slowest, 8 * sum(sizes) / beta, 4).total_s for slowest in X.max(axis=0)]
+    assert run.elapsed_s == pytest.approx(sum(steps), rel=1e-12)
     for k in range(2):  # in every step the last message ends when the model says
         ends = [
             max(run.timeline.end_s[(run.timeline.rank == k) & (run.timeline.step == t)]) for t in range(T)
         ]
-        np.testing.assert_allclose(ends, together(model).applied_s, rtol=1e-12)
+        np.testing.assert_allclose(ends, np.cumsum(steps), rtol=1e-12)

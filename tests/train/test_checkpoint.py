@@ -135,7 +135,7 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path, monkeypatch):
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
-def test_a_job_killed_while_it_writes_leaves_whole_checkpoints_only(tmp_path):
+def test_a_job_killed_while_it_writes_leaves_whole_checkpoints_only(started, tmp_path):
     """Killed at many moments: whatever is found afterwards under a good name is whole."""
     code = (
         "import sys, torch\n"
@@ -148,13 +148,10 @@ def test_a_job_killed_while_it_writes_leaves_whole_checkpoints_only(tmp_path):
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     for lines in (3, 6):
-        job = subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=env
-        )
-        told = [job.stdout.readline() for _ in range(lines)]
-        job.send_signal(signal.SIGKILL)
-        job.wait()
-        job.stdout.close()
+        with started([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, env=env) as job:
+            told = [job.stdout.readline() for _ in range(lines)]
+            job.send_signal(signal.SIGKILL)
+            job.wait()
         step, state = checkpoint.latest(tmp_path)
         assert step >= int(told[-1]), "what was reported as saved is there"
         assert torch.equal(state["w"], torch.arange(300_000.0) + step)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,22 +13,16 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from labkit import Processes, launch  # noqa: E402
-from labkit.collectives import (  # noqa: E402
-    naive_allreduce_inplace,
-    ring_allreduce_inplace,
-    shared_allreduce_inplace,
-)
+from labkit.collectives import naive, ring, shared  # noqa: E402
 from labkit.comm import RankError  # noqa: E402
-from labkit.cost import ring_bytes  # noqa: E402
 from labkit.train.buckets import assign  # noqa: E402
 from labkit.train.char_model import CharTransformer  # noqa: E402
 from labkit.train.ddp import DDP  # noqa: E402
 from labkit.train.ddp_naive import average_gradients, average_gradients_flat, share_parameters  # noqa: E402
-from labkit.train.uneven import refused, weighted  # noqa: E402
 
 SMALL = {"bucket_bytes": 600, "first_bytes": 200}  # several buckets in a model of a few kilobytes
-SHARED = {"allreduce": shared_allreduce_inplace, "overlap": False}
-RINGS = {"allreduce": ring_allreduce_inplace, "overlap": False, **SMALL}
+SHARED = {"allreduce": shared.allreduce_inplace, "overlap": False}
+RINGS = {"allreduce": ring.allreduce_inplace, "overlap": False, **SMALL}
 
 
 def mlp(seed: int, dtype=torch.float64) -> nn.Module:
@@ -160,7 +153,7 @@ def test_summed_in_order_of_rank_it_has_the_bits_of_gradient_accumulation():
             p.grad = g
         opt.step()
         expected.append(vector(model))
-    settings = {**RINGS, "allreduce": naive_allreduce_inplace}
+    settings = {**RINGS, "allreduce": naive.allreduce_inplace}
     run = launch(in_parallel, K, mlp, batches, squares, **settings)
     assert all(torch.equal(a, b) for a, b in zip(run.results[2], expected, strict=True))
 
@@ -176,8 +169,8 @@ def test_every_gradient_travels_once():
     run = launch(f, 4)
     for rank, (sent, sizes, tensors) in enumerate(run.results):
         assert sum(sizes) == sum(p.numel() for p in mlp(0).parameters())
-        small = ring_bytes(4, 4, 8)[rank] + ring_bytes(4, tensors, 4)[rank]  # who has how many; who used what
-        assert sent == sum(ring_bytes(4, n, 8)[rank] for n in sizes) + small
+        small = ring.bytes(4, 4, 8)[rank] + ring.bytes(4, tensors, 4)[rank]  # who has how many; who used what
+        assert sent == sum(ring.bytes(4, n, 8)[rank] for n in sizes) + small
         assert len(sizes) > 2
 
 
@@ -351,7 +344,7 @@ def test_uneven_batches_are_refused_unless_weighted():
     with pytest.raises(RankError, match="rank 1 brings 4 and rank 0 3; drop the short batch"):
         launch(in_parallel, 3, mlp, batches, squares, **RINGS)
     expected = plain(mlp(100), batches, squares)
-    for path in launch(in_parallel, 3, mlp, batches, squares, uneven=weighted, **RINGS).results:
+    for path in launch(in_parallel, 3, mlp, batches, squares, uneven="weighted", **RINGS).results:
         assert gap(path, expected) < 1e-12
     plain_mean = launch(in_parallel, 3, mlp, batches, squares, uneven=None, **RINGS).results[0]
     assert gap(plain_mean, expected) > 1e-4  # torch's way: runs, and is another algorithm
@@ -362,7 +355,7 @@ def test_who_is_out_of_data_keeps_answering():
 
     def f(comm):
         model = mlp(comm.rank)
-        net = DDP(comm, model, uneven=weighted, **RINGS)
+        net = DDP(comm, model, uneven="weighted", **RINGS)
         opt = optimiser(model)
         with net.join(opt.step):
             for x, y in batches[comm.rank :]:  # rank 0 has four batches, rank 3 one, rank 4 none at all
@@ -386,7 +379,7 @@ def test_who_is_out_of_data_keeps_answering():
 def test_buffers_come_from_the_first_rank_that_had_examples():
     def f(comm):
         model = nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5)).double()
-        net = DDP(comm, model, uneven=weighted, **RINGS)
+        net = DDP(comm, model, uneven="weighted", **RINGS)
         opt, own = optimiser(model), None
         with net.join(opt.step):
             for x, _ in points(2, 6, seed=comm.rank)[: 1 + (comm.rank == 1)]:  # rank 0 is through first
@@ -403,8 +396,8 @@ def test_buffers_come_from_the_first_rank_that_had_examples():
 
 def test_joining_needs_a_way_to_weigh():
     for uneven, message in (
-        (None, "uneven must be weighted for answer"),
-        (refused, "rank 1 brings 6 and rank 0 0"),
+        (None, 'uneven must be "weighted" for answer'),
+        ("refused", "rank 1 brings 6 and rank 0 0"),
     ):
 
         def f(comm, uneven=uneven):
@@ -420,7 +413,7 @@ def test_joining_needs_a_way_to_weigh():
 def test_an_empty_batch_contributes_nothing_not_nan():
     def f(comm):
         model = mlp(0)
-        net = DDP(comm, model, uneven=weighted, **RINGS)
+        net = DDP(comm, model, uneven="weighted", **RINGS)
         x, y = points(1, 6)[0]
         rows = slice(0 if comm.rank else 6)
         squares(net(x[rows]), y[rows]).backward()
@@ -565,7 +558,7 @@ def beside_torch(comm, batches):
     make = lambda _: copy.deepcopy(twin)  # noqa: E731
     for name, settings in {
         "torch's sum": {},
-        "ring in the background": {"allreduce": ring_allreduce_inplace},
+        "ring in the background": {"allreduce": ring.allreduce_inplace},
         "shared memory": SHARED,
     }.items():
         paths[name] = in_parallel(comm, make, batches, squares, **{**SMALL, **settings})
@@ -587,7 +580,7 @@ def test_processes_agree_with_torchs_ddp_bit_for_bit_where_two_add_and_to_roundi
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    "settings", [{}, {"allreduce": ring_allreduce_inplace}, SHARED], ids=["torch", "ring", "shared"]
+    "settings", [{}, {"allreduce": ring.allreduce_inplace}, SHARED], ids=["torch", "ring", "shared"]
 )
 def test_a_rank_that_leaves_early_is_named_not_those_that_wait_for_it(settings):
     def f(comm):
@@ -611,7 +604,7 @@ def test_a_trace_shows_buckets_leave_while_the_backward_pass_goes_on(ours):
 
     def f(comm):
         model = nn.Sequential(*[Slow(20, 20) for _ in range(4)])
-        allreduce = ring_allreduce_inplace if ours else None
+        allreduce = ring.allreduce_inplace if ours else None
         net = DDP(comm, model, bucket_bytes=1, first_bytes=1, allreduce=allreduce, trace=True)
         net(torch.randn(3, 20)).sum().backward()
         return net.last_trace
@@ -623,11 +616,3 @@ def test_a_trace_shows_buckets_leave_while_the_backward_pass_goes_on(ours):
         early = sum(f.end_s < trace.computed_s for f in trace.flights)
         assert early >= 4  # of eight, at least half were summed before the computation was over
         assert trace.computed_s - trace.begin_s > 0.12 > trace.exposed_s >= 0
-
-
-def test_the_shares_of_examples():
-    counts = np.array([4.0, 4.0, 4.0])
-    assert refused(counts, 1) == weighted(counts, 2) == 1 / 3
-    assert weighted(np.array([1.0, 0.0, 3.0]), 2) == 0.75
-    with pytest.raises(ValueError, match="some rank must bring an example, but all bring 0"):
-        weighted(np.zeros(3), 0)

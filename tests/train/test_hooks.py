@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from labkit import launch
-from labkit.compress import QSGD, ErrorFeedback, Identity, PowerSGD, Sign, TopK, dice
+from labkit.compress import QSGD, ErrorFeedback, Identity, PowerSGD, Sign, TopK, rngs
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.processes
@@ -55,7 +55,7 @@ def everything(comm):
         w, losses, state = train(comm, how)
         out[name] = w, losses, getattr(state, "nbytes", None)
     scheme, _ = state._kept[0]
-    qs = scheme.start(len(state.memories[0].error), np.float64, dice(0, comm.rank)).Qs
+    qs = scheme.start(len(state.memories[0].error), np.float64, rngs(0, comm.rank)).Qs
     out["shapes"] = scheme.shapes, [Q.shape for Q in qs]
     out["torch"] = train(comm, "torch", warm_qs=qs)[0]
     out["torch, its own start"] = train(comm, "torch")[0]

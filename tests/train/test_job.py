@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from labkit.comm import launch, netns  # noqa: E402
-from labkit.comm.emulated import Network, unavailable  # noqa: E402
+from labkit.comm.emulated import unavailable  # noqa: E402
 from labkit.train.job import batch_of  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -39,20 +39,19 @@ def said(done):
     return json.loads(lines[0])
 
 
-def run(*words, **more):
-    return subprocess.run(
-        [str(w) for w in words], capture_output=True, text=True, timeout=250, env=ENV, **more
-    )
+@pytest.fixture(scope="module")
+def run(ran):
+    return lambda *words: ran(words, timeout=250, env=ENV)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
+def undisturbed(run, tmp_path_factory):
     directory = tmp_path_factory.mktemp("job")
     return {**said(run(*ONE, *JOB, "--directory", directory)), "directory": directory}
 
 
 @pytest.mark.processes
-def test_a_killed_worker_s_job_ends_with_the_same_bits(undisturbed, tmp_path):
+def test_a_killed_worker_s_job_ends_with_the_same_bits(run, undisturbed, tmp_path):
     survived = said(run(*ONE, *JOB, "--directory", tmp_path, "--kill-rank", 1, "--kill-at", 13))
     assert (undisturbed["start"], undisturbed["first"]) == (0, 0)
     assert (survived["start"], survived["first"]) == (1, 10)
@@ -60,7 +59,7 @@ def test_a_killed_worker_s_job_ends_with_the_same_bits(undisturbed, tmp_path):
 
 
 @pytest.mark.processes
-def test_a_half_written_checkpoint_is_refused_and_the_job_ends_with_the_same_bits(undisturbed, tmp_path):
+def test_a_half_written_checkpoint_is_refused_and_the_job_ends_with_the_same_bits(run, undisturbed, tmp_path):
     for path in undisturbed["directory"].iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     newest = tmp_path / "step-000000000024.ckpt"
@@ -71,30 +70,29 @@ def test_a_half_written_checkpoint_is_refused_and_the_job_ends_with_the_same_bit
     assert said(resumed)["sha256"] == undisturbed["sha256"]
 
 
-def on_two_hosts(words):
+@pytest.fixture
+def on_two_hosts(started):
     """torchrun --nnodes=2, an agent on each of two emulated hosts; both outcomes. ``words`` may name the ``{node}``."""
-    network, agents = Network([1.25e7, 1.25e7]), []
-    try:
-        for node, pid in enumerate(network.pids):
-            agent = [
-                *RUN, "--nnodes=2", "--nproc-per-node=1", f"--node-rank={node}", "--rdzv-backend=static",
-                f"--master-addr={netns.address(0)}", "--master-port=29500", *(w.format(node=node) for w in words),
-            ]  # fmt: skip
-            agents.append(
-                subprocess.Popen(
-                    agent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
+
+    def go(words):
+        with contextlib.ExitStack() as stack:
+            network, agents = netns.Network([1.25e7, 1.25e7]), []
+            stack.callback(network.close)
+            for node, way in enumerate(network.ways):
+                agent = [
+                    *RUN, "--nnodes=2", "--nproc-per-node=1", f"--node-rank={node}", "--rdzv-backend=static",
+                    f"--master-addr={network.address(0)}", "--master-port=29500", *(w.format(node=node) for w in words),
+                ]  # fmt: skip
+                running = started(
+                    agent, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                     env={**ENV, "GLOO_SOCKET_IFNAME": "eth0"},
-                    preexec_fn=lambda pid=pid: netns.enter(pid, network.user),
-                )
-            )  # fmt: skip
-        ended = [agent.communicate(timeout=250) for agent in agents]
-    finally:
-        for agent in agents:
-            if agent.poll() is None:
-                os.killpg(agent.pid, signal.SIGKILL)
-                agent.wait()
-        network.close()
-    return [subprocess.CompletedProcess([], a.returncode, *e) for a, e in zip(agents, ended, strict=True)]
+                    preexec_fn=lambda way=way: netns.enter(way),
+                )  # fmt: skip
+                agents.append(stack.enter_context(running))
+            ended = [agent.communicate(timeout=250) for agent in agents]
+        return [subprocess.CompletedProcess([], a.returncode, *e) for a, e in zip(agents, ended, strict=True)]
+
+    return go
 
 
 emulated = pytest.mark.skipif(unavailable() is not None, reason=f"no emulated network here: {unavailable()}")
@@ -102,7 +100,9 @@ emulated = pytest.mark.skipif(unavailable() is not None, reason=f"no emulated ne
 
 @pytest.mark.processes
 @emulated
-def test_the_same_job_runs_on_two_hosts_and_only_rank_0_s_host_needs_the_directory(undisturbed, tmp_path):
+def test_the_same_job_runs_on_two_hosts_and_only_rank_0_s_host_needs_the_directory(
+    on_two_hosts, undisturbed, tmp_path
+):
     first, second = on_two_hosts([*JOB, "--directory", f"{tmp_path}/{{node}}"])
     assert said(first)["sha256"] == undisturbed["sha256"]
     assert second.returncode == 0 and not (tmp_path / "1").exists()
@@ -110,7 +110,7 @@ def test_the_same_job_runs_on_two_hosts_and_only_rank_0_s_host_needs_the_directo
 
 @pytest.mark.processes
 @emulated
-def test_the_page_s_synchronous_sgd_runs_unchanged_on_one_host_and_on_two(tmp_path):
+def test_the_page_s_synchronous_sgd_runs_unchanged_on_one_host_and_on_two(run, on_two_hosts, tmp_path):
     page = (ROOT / "book" / "cluster.md").read_text()
     script = tmp_path / "sync_sgd.py"
     script.write_text(page.split("```python\n")[1].split("```")[0])

@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from labkit import Processes, launch  # noqa: E402
 from labkit.comm import RankError  # noqa: E402
-from labkit.cost.zero import MIXED, SINGLE, zero_bytes  # noqa: E402
+from labkit.plan.memory import MIXED, SINGLE, zero_bytes  # noqa: E402
 from labkit.train.char_model import CharTransformer  # noqa: E402
 from labkit.train.flat import lay_out  # noqa: E402
 from labkit.train.zero import Zero1, Zero2  # noqa: E402

@@ -5,7 +5,7 @@ import { digits, percent, scale, seconds } from "./common.js";
 import { interactive } from "./interactive.js";
 
 const defaults = {
-  K: 4, slowdown: 1, law: "exponential", spread: 0.5, mean_s: 0.02, method: "BSP", slack: 1, server_s: 0, backups: 1, H: 4,
+  K: 4, slowdown: 1, law: "exponential", spread: 0.5, mean_s: 0.02, method: "sync", slack: 1, server_s: 0, backups: 1, H: 4,
   comm_s: 0.002, T: 10, seed: 0, u: null,
 };
 const [COMPUTE, WAIT, COMMUNICATE] = [0, 1, 2];
@@ -124,14 +124,14 @@ function backup(X, backups, comm) {
 }
 
 const RUN = {
-  BSP: (X, s) => bsp(X, s.comm_s),
-  SSP: (X, s) => ssp(X, s.slack, s.comm_s),
-  asynchronous: (X, s) => (s.server_s ? served(X, s.comm_s, s.server_s) : ssp(X, X[0].length, s.comm_s)),
+  sync: (X, s) => bsp(X, s.comm_s),
+  ssp: (X, s) => ssp(X, s.slack, s.comm_s),
+  async: (X, s) => (s.server_s ? served(X, s.comm_s, s.server_s) : ssp(X, X[0].length, s.comm_s)),
   backup: (X, s) => backup(X, Math.min(s.backups, s.K - 1), s.comm_s),
   local: (X, s) => local(X, s.H, s.comm_s),
 };
 
-// How many versions passed between the one that a gradient was computed at and its own update (labkit.timing.versions).
+// How many versions passed between the one that a gradient was computed at and its own update (labkit.timing.updates).
 function staleness(grads) {
   const upTo = (sorted, x) => sorted.filter((a) => a <= x).length;
   if (grads[0].into === undefined) {
@@ -176,9 +176,9 @@ export function compute(state) {
 
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 const SAID = {
-  BSP: () => "a barrier after every step",
-  SSP: ({ slack }) => `nobody more than ${plural(slack, "step")} ahead`,
-  asynchronous: ({ server_s }) => (server_s ? `no barrier, a server busy for ${seconds(server_s)} a gradient` : "no barrier"),
+  sync: () => "a barrier after every step",
+  ssp: ({ slack }) => `nobody more than ${plural(slack, "step")} ahead`,
+  async: ({ server_s }) => (server_s ? `no barrier, a server busy for ${seconds(server_s)} a gradient` : "no barrier"),
   backup: ({ backups, K }) => `a barrier for the first ${K - Math.min(backups, K - 1)} of ${K}`,
   local: ({ H }) => `a barrier after every ${plural(H, "step")}`,
 };
@@ -250,9 +250,9 @@ export default interactive({
     { kind: "slider", name: "slowdown", label: "slowdown λ of worker 0", min: 1, max: 5, step: 0.25, format: (v) => (v === 1 ? "1: like the others" : `${digits(v)} times`) },
     { kind: "slider", name: "K", label: "workers K", min: 1, max: 12 },
     { kind: "choice", name: "law", label: "chance in the compute times", options: [["constant", "none"], ["uniform", "bounded"], ["exponential", "exponential tail"], ["pareto", "heavy tail"]] },
-    { kind: "choice", name: "method", label: "who may go on", options: [["BSP", "barrier"], ["SSP", "slack"], ["asynchronous", "no barrier"], ["backup", "backups"], ["local", "local steps"]] },
-    { kind: "slider", name: "slack", label: "slack s", min: 0, max: (s) => s.T, format: (s) => plural(s, "step"), when: (s) => s.method === "SSP" },
-    { kind: "slider", name: "server_s", label: "a server’s time for each gradient", values: ms([0, 0.5, 1, 2, 3, 4, 5, 7, 10, 15, 20]), format: seconds, when: (s) => s.method === "asynchronous" },
+    { kind: "choice", name: "method", label: "who may go on", options: [["sync", "barrier"], ["ssp", "slack"], ["async", "no barrier"], ["backup", "backups"], ["local", "local steps"]] },
+    { kind: "slider", name: "slack", label: "slack s", min: 0, max: (s) => s.T, format: (s) => plural(s, "step"), when: (s) => s.method === "ssp" },
+    { kind: "slider", name: "server_s", label: "a server’s time for each gradient", values: ms([0, 0.5, 1, 2, 3, 4, 5, 7, 10, 15, 20]), format: seconds, when: (s) => s.method === "async" },
     { kind: "slider", name: "backups", label: "backup workers b", min: 0, max: (s) => s.K - 1, format: (b, { K }) => `${Math.min(b, K - 1)}`, when: (s) => s.method === "backup" },
     { kind: "slider", name: "H", label: "local steps H", min: 1, max: (s) => s.T, when: (s) => s.method === "local" },
     { kind: "slider", name: "spread", label: "deviation / mean", min: 0.05, max: 0.55, step: 0.05, format: (v) => v.toFixed(2), when: (s) => s.law !== "constant", more: true },

@@ -6,9 +6,11 @@
 //   controls    [{kind, name, label, ...}]: slider (min, max, step or values; format, hint), choice (options), toggle,
 //               player (last, format); `more: true` puts one into a fold-out headed spec.more, `when(state)` hides it else
 //   compute     state => numbers: pure, also exported by itself, and held against labkit's by a test
-//   draw        (stage, numbers, state, set) => draws everything anew; stage.js; set(name, value) moves the model
+//   draw        (stage, numbers, state, set, read) => draws everything anew; stage.js; set(name, value) moves the model, and
+//               read() is its state by then
 //   readouts    (numbers, state) => [{key, label, value, text, strong}], shown under the picture
 //   describe    (numbers, state) => the picture in words
+//   panels      state => [[caption, state], ...]: what the still picture shows side by side, where that is more than the state
 // })
 // Its state lives in a model: anywidget's in a notebook, pageModel() on a page of the book.
 
@@ -121,6 +123,17 @@ const MAKE = { slider, choice, toggle, player };
 export function interactive(spec) {
   return {
     defaults: spec.defaults,
+    compute: spec.compute,
+    // What stands where nobody can move anything: still.js makes a picture of it.
+    still(state) {
+      const panels = spec.panels?.(state) ?? [["", state]];
+      return panels.map(([caption, now]) => {
+        const [stage, numbers] = [new Stage(), spec.compute(now)];
+        if (panels.length > 1) stage.width = 320;
+        spec.draw(stage, numbers, now, () => {}, () => now);
+        return { caption, stage, words: spec.describe(numbers, now) };
+      });
+    },
     render({ model, el }) {
       const names = Object.keys(spec.defaults);
       const read = () => Object.fromEntries(names.map((name) => [name, model.get(name) ?? spec.defaults[name]]));
@@ -146,31 +159,38 @@ export function interactive(spec) {
       }
       root.append(stage.node, tiles, spoken);
 
+      // The controls follow every change at once, for the next key may come before the next frame; the picture is drawn once a frame.
+      const follow = () => {
+        for (const p of parts) {
+          p.show(read()); // anew for each: one may move another
+          p.node.hidden = p.when ? !p.when(read()) : false;
+        }
+        if (fold) fold.hidden = parts.every((p) => !p.more || p.node.hidden);
+      };
       let saying = 0;
       const draw = (still = false) => {
         const state = read();
         const numbers = spec.compute(state);
-        spec.draw(stage, numbers, state, set);
+        spec.draw(stage, numbers, state, set, read);
         const words = spec.describe(numbers, state);
         stage.node.setAttribute("aria-label", words);
         readouts(tiles, spec.readouts(numbers, state));
-        for (const p of parts) {
-          p.show(state);
-          p.node.hidden = p.when ? !p.when(state) : false;
-        }
-        if (fold) fold.hidden = parts.every((p) => !p.more || p.node.hidden);
         if (still) return;
         clearTimeout(saying);
         saying = setTimeout(() => (spoken.textContent = words), SAY_MS);
       };
       let waiting = 0;
-      const soon = () => (waiting ||= requestAnimationFrame(() => ((waiting = 0), draw())));
-      names.forEach((name) => model.on(`change:${name}`, soon));
+      const changed = () => {
+        follow();
+        waiting ||= requestAnimationFrame(() => ((waiting = 0), draw()));
+      };
+      names.forEach((name) => model.on(`change:${name}`, changed));
       const resized = new ResizeObserver(([entry]) => {
         const width = Math.floor(entry.contentRect.width);
         if (width > 0 && width !== stage.width) ((stage.width = width), draw(true));
       });
       el.append(root);
+      follow();
       stage.width = Math.floor(controls.getBoundingClientRect().width) || stage.width;
       draw(true);
       resized.observe(controls);
@@ -179,7 +199,8 @@ export function interactive(spec) {
         motion.end();
         parts.forEach((p) => p.stop?.());
         clearTimeout(saying);
-        names.forEach((name) => model.off(`change:${name}`, soon));
+        cancelAnimationFrame(waiting);
+        names.forEach((name) => model.off(`change:${name}`, changed));
         root.remove();
       };
     },

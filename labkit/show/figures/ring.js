@@ -150,6 +150,11 @@ export default interactive({
     { kind: "slider", name: "beta", label: "bandwidth β", values: [...decades(1e7, 1e9), 1.25e9, ...decades(2e9, 1e11)], format: rate, more: true },
   ],
   more: "The link",
+  panels(state) {
+    const some = state.K > 4 ? [state.K - 1, lastRound(state)] : [1, state.K - 1, state.K, lastRound(state)];
+    const rounds = [...new Set(some)];
+    return rounds.map((round) => [`after round ${round} of ${lastRound(state)}`, { ...state, round }]);
+  },
   compute,
   describe,
   draw,

@@ -7,18 +7,39 @@ whoever can do neither shows the picture inside.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import html
-import io
+import importlib
 import json
+import sys
 from functools import cached_property
 from typing import Any
 
-from labkit.show.explorer import _kernel
+from labkit.show.figures import stills
 from labkit.show.figures.base import Interactive
-from labkit.show.figures.sources import module, script
-from labkit.show.palette import style
+from labkit.show.figures.sources import module, names, script
 
 _STILL = "This figure is still: to move it in a notebook, install anywidget (pip install anywidget)."
+_NO_STILL = "A still picture of it needs quickjs-ng (pip install quickjs-ng)."
+
+
+def figure(name: str, **parameters: Any) -> Figure:
+    """The interactive figure ``name``, starting at ``parameters`` (those not given have defaults).
+
+    Returns a `Figure`, which a notebook shows; ``.values`` are its present settings, ``.numbers`` what it computes of them.
+    ValueError, in one sentence, for a figure or a parameter that there is not, or a value that makes no sense.
+    """
+    if name not in names():
+        raise ValueError(f"name must be a figure, {', '.join(names())}, got {name!r}")
+    importlib.import_module(f"labkit.show.figures.{name}")
+    (kind,) = (each for each in Interactive.__subclasses__() if each.name == name)
+    fields = [field.name for field in dataclasses.fields(kind)]
+    unknown = [given for given in parameters if given not in fields]
+    if unknown:
+        raise ValueError(f"parameters of {name!r} must be among {', '.join(fields)}, got {unknown[0]!r}")
+    # numpy's numbers are numbers
+    plain = {key: value.item() if hasattr(value, "item") else value for key, value in parameters.items()}
+    return Figure(kind(**plain))
 
 
 class Figure:
@@ -26,15 +47,11 @@ class Figure:
 
     def __init__(self, parameters: Interactive) -> None:
         self.parameters = parameters
+        self.name = parameters.name
         self.widget: Any = _widget(parameters) if _kernel() else None
         self.live = self.widget is not None
         if _kernel() and not self.live:
             print(_STILL)
-
-    @property
-    def name(self) -> str:
-        """Which figure it is."""
-        return self.parameters.name
 
     @property
     def values(self) -> dict[str, Any]:
@@ -42,22 +59,10 @@ class Figure:
         start = self.parameters.state()
         return {key: getattr(self.widget, key) for key in start} if self.live else start
 
-    @cached_property
-    def png(self) -> bytes:
-        """The still picture of the parameters."""
-        import matplotlib.pyplot as plt
-        from PIL import Image
-
-        drawn, small = io.BytesIO(), io.BytesIO()
-        with style(), plt.ioff():
-            picture = self.parameters.draw()
-            try:
-                picture.savefig(drawn, format="png", dpi=100)
-            finally:
-                plt.close(picture)
-        few = Image.open(drawn).convert("RGB").quantize(128)  # notebooks store it: a quarter of the bytes
-        few.save(small, format="png", optimize=True)
-        return small.getvalue()
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What the figure itself computes of its present settings. ImportError without quickjs-ng."""
+        return stills.compute(self.name, self.values)
 
     @cached_property
     def html(self) -> str:
@@ -65,12 +70,12 @@ class Figure:
         state = html.escape(
             json.dumps(self.parameters.state(), separators=(",", ":"), allow_nan=False), quote=True
         )
-        picture = base64.b64encode(self.png).decode()
-        alt = html.escape(self.parameters.alt(), quote=True)
-        return (
-            f'<div class="labkit-figure" data-figure="{self.name}" data-state="{state}">'
-            f'<img alt="{alt}" src="data:image/png;base64,{picture}"></div>'
-        )
+        svg, words = self._still
+        inside = html.escape(words, quote=True)
+        if svg:
+            picture = base64.b64encode(svg.encode()).decode()
+            inside = f'<img alt="{inside}" src="data:image/svg+xml;base64,{picture}">'
+        return f'<div class="labkit-figure" data-figure="{self.name}" data-state="{state}">{inside}</div>'
 
     def page(self) -> str:
         """A whole HTML page with this figure alone, live, that needs nothing else: to show in class, or to send."""
@@ -85,6 +90,14 @@ class Figure:
             f"<body>{self.html}\n<script>{script(self.name)}</script>\n<script>{mount}</script></body></html>\n"
         )
 
+    @cached_property
+    def _still(self) -> tuple[str, str]:
+        """The picture of the parameters and its words; without an engine to draw it, a sentence."""
+        try:
+            return stills.picture(self.name, self.parameters.state())
+        except ImportError:
+            return "", _NO_STILL
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.html}
         if not self.live:
@@ -94,7 +107,7 @@ class Figure:
         return {**view, **bundle}, about  # Colab reads from the metadata where its widget manager is
 
     def __repr__(self) -> str:
-        return f"Interactive figure {self.name!r}: {self.parameters.alt()}"
+        return f"Interactive figure {self.name!r}: {self._still[1]}"
 
 
 def _widget(parameters: Interactive) -> Any:
@@ -109,3 +122,9 @@ def _widget(parameters: Interactive) -> Any:
         f"Figure_{parameters.name}", (anywidget.AnyWidget,), {"_esm": module(parameters.name), **traits}
     )
     return kind()
+
+
+def _kernel() -> bool:
+    """Whether this runs inside a notebook kernel."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None

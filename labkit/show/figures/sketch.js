@@ -47,7 +47,7 @@ function stroke(stage, state, column, y) {
 
 const rounded = (y, { low, high }) => Math.max(low, Math.min(high, Number((Math.round((y - low) / ((high - low) / 200)) * ((high - low) / 200) + low).toPrecision(6))));
 
-function draw(stage, r, state, set) {
+function draw(stage, r, state, set, read) {
   const { asked, shown } = state;
   const n = asked.x.length;
   const [left, right, top, bottom] = [stage.narrow ? 40 : 48, stage.width - 8, 36, stage.narrow ? 270 : 300];
@@ -78,9 +78,10 @@ function draw(stage, r, state, set) {
   }
   const at = (px) => Math.max(0, Math.min(n - 1, Math.round(x.invert(px))));
   const pen = (px, py) => {
-    if (shown || px < left) return;
+    const now = read(); // not as it was drawn: the pointer may move more than once in a frame
+    if (now.shown || px < left) return;
     const column = at(px);
-    set("drawn", stroke(stage, state, column, y.invert(Math.max(top, Math.min(bottom, py)))));
+    set("drawn", stroke(stage, now, column, y.invert(Math.max(top, Math.min(bottom, py)))));
     set("column", column);
   };
   stage.drag(pen, (px, py) => !shown && px >= left && py >= top - 10 && py <= bottom + 10);
@@ -120,8 +121,10 @@ function drawing(_, first, set) {
     height.node.hidden = given || shown;
     const missing = drawn.some((y, i) => y === null && i >= asked.given);
     open.textContent = missing ? "Give up: show the answer" : "Show the answer";
+    const focused = [open, again].some((b) => b.matches(":focus"));
     open.hidden = shown;
     again.hidden = !shown;
+    if (focused) (shown ? again : open).focus(); // who pressed the one finds the other in its place
   };
   show(first);
   return { node, show };

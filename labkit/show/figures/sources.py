@@ -15,6 +15,7 @@ from labkit.show import palette
 
 HERE = Path(__file__).parent
 SHARED = ("common.js", "stage.js", "interactive.js")
+NO_FIGURES = (*SHARED, "still.js")
 
 # Where a page says that it is dark or light: this book's theme, Colab, JupyterLab, VS Code; else the reader's system does.
 _DARK = (
@@ -27,8 +28,8 @@ _UNTOLD = "html:not([data-theme], [theme]) body:not([data-jp-theme-light], .vsco
 
 
 def names() -> tuple[str, ...]:
-    """The figures there are: one JavaScript file each, beside the shared ones."""
-    return tuple(sorted(p.stem for p in HERE.glob("*.js") if p.name not in SHARED))
+    """The figures there are: one JavaScript file each."""
+    return tuple(sorted(p.stem for p in HERE.glob("*.js") if p.name not in NO_FIGURES))
 
 
 @cache
@@ -51,14 +52,14 @@ def script(name: str) -> str:
 
 def style() -> str:
     """The style sheet: the palette as variables, for light and for dark ground, and figures.css."""
-    colours = {
-        **{name.lower(): getattr(palette, name) for name in palette.DATA_COLOURS},
-        **{f"worker-{k}": colour for k, colour in enumerate(palette.WORKERS)},
-    }
+    colours = _variables(
+        {name.lower(): getattr(palette, name) for name in palette.DATA_COLOURS}
+        | {f"worker-{k}": colour for k, colour in enumerate(palette.WORKERS)}
+    )
     light, dark = _variables(palette.LIGHT), _variables(palette.DARK)
     return "\n".join(
         [
-            f".lk {{ color-scheme: light; {_variables(colours)} {light} }}",
+            f".lk {{ color-scheme: light; {colours} {light} }}",
             f"@media screen {{ {', '.join(_DARK)} {{ color-scheme: dark; {dark} }} }}",
             f"@media screen and (prefers-color-scheme: dark) {{ {_UNTOLD} {{ color-scheme: dark; {dark} }} }}",
             (HERE / "figures.css").read_text(encoding="utf-8"),

@@ -8,7 +8,7 @@ const WORKERS = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024];
 const MOST = 2 ** 53; // beyond as many workers: never
 const TIE = 1 + 1e-12; // times this near, relatively, tie
 
-// The closed forms of labkit.cost: seconds of an all-reduce by K workers of a vector of so many bytes.
+// The prices of labkit.collectives: seconds of an all-reduce by K workers of a vector of so many bytes.
 const floorLog2 = (K) => (K < 2 ** 31 ? 31 - Math.clz32(K) : Math.floor(Math.log2(K)));
 const isPower = (K) => 2 ** floorLog2(K) === K;
 const folds = (K) => (isPower(K) ? 0 : 1);

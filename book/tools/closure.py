@@ -1,0 +1,96 @@
+"""What of labkit a notebook's outputs can hang on: the files behind its imports, whose change alone makes it stale.
+
+Imports are followed name by name through a package's face (`from labkit.timing import draw` leads to the file that has
+`draw`), and as wholes from there on. A file that imports from labkit by a computed name brings its folder with it, and
+every folder of a room its data.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+CODE_CELL = re.compile(
+    r"^```\{code-cell\}[^\n]*\n(?:---\n.*?^---\n|(?::[^\n]*\n)*)(.*?)^```", re.MULTILINE | re.DOTALL
+)
+COMPUTED = re.compile(r"import_module\(f\"labkit")
+
+
+@cache
+def imports(source: str) -> tuple[tuple[str, str], ...]:
+    """(module, name) of everything a text imports; the name is empty for a module as a whole."""
+    found: list[tuple[str, str]] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            found += ((node.module or "", alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            found += ((alias.name, "") for alias in node.names)
+    return tuple(found)
+
+
+def asked(text: str) -> Iterator[tuple[str, str]]:
+    """What the code cells of a text source import; a cell that is no plain Python asks for all of labkit."""
+    for cell in CODE_CELL.findall(text):
+        try:
+            yield from imports(cell)
+        except SyntaxError:  # a magic, say
+            yield "labkit", ""
+
+
+def file_of(root: Path, module: str) -> Path | None:
+    base = root / module.replace(".", "/")
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+
+
+def behind(text: str, root: Path) -> list[Path]:
+    """The files of labkit behind the text source of a notebook, sorted."""
+    found: set[Path] = set()
+    left = list(asked(text))
+
+    def take(path: Path) -> None:
+        if path in found:
+            return
+        found.add(path)
+        source = path.read_text(encoding="utf-8")
+        left.extend(imports(source))
+        if COMPUTED.search(source):
+            for other in path.parent.rglob("*.py"):
+                take(other)
+
+    while left:
+        module, name = left.pop()
+        if module.partition(".")[0] != "labkit":
+            continue
+        path = file_of(root, f"{module}.{name}") if name else None
+        if path is None and (path := file_of(root, module)) is None:
+            continue
+        if path.name == "__init__.py" and name and path == file_of(root, module):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            homes = [
+                (str(node.module), alias.name)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+                if (alias.asname or alias.name) == name and node.module != module
+            ]
+            if homes:
+                left += homes
+                continue
+        elif path.name == "__init__.py":  # a package as a whole
+            for other in path.parent.rglob("*.py"):
+                take(other)
+        take(path)
+    folders = {path.parent for path in found} - {root / "labkit"}
+    return sorted(found | {p for p in (root / "labkit").rglob("*") if is_data(p) and owner(p) in folders})
+
+
+def is_data(path: Path) -> bool:
+    return path.is_file() and path.suffix not in (".py", ".pyc")
+
+
+def owner(data: Path) -> Path:
+    """The nearest folder above that has code."""
+    return next(folder for folder in data.parents if any(folder.glob("*.py")))

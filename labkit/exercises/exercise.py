@@ -1,0 +1,214 @@
+"""What an exercise is: questions put to a student's function, and judges of the answers.
+
+A question is data (``Case.args``) and a judge sees only the answer, so that the same exercise can be checked here in the
+notebook and by a grader that keeps judges and students in different processes. A judge raises ``Wrong`` with a sentence that
+says what is wrong and never what is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+class Wrong(Exception):
+    """The answer is wrong; the message is for the student."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question.
+
+    args: the arguments of the student's function. If ``K`` > 0 it is run by K workers as ``f(comm, *args[rank])``,
+        so ``args`` holds one tuple per rank, and the judge gets the whole ``Run``.
+    judge: takes the answer, raises ``Wrong``.
+    label: what makes this case special, for the message ("with K = 3 workers").
+    world: where the K workers live.
+    clock: whether an answer may spend seconds of its own choice, as ``comm.compute(seconds=...)``; where it may not, no
+        rank can tell another anything by the time it takes.
+    none: whether a bare ``None`` may be the answer here; elsewhere it means that nothing was returned.
+    """
+
+    args: tuple
+    judge: Callable[[Any], None]
+    K: int = 0
+    label: str = ""
+    world: Any = "simulated"
+    clock: bool = False
+    none: bool = False
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise of a set.
+
+    id: as in ``"10.3-2"``. function: the name the student's function has in the notebook; "" if the answer is a
+    value (a dict or a number), which is then judged by the single case of ``cases``.
+    cases: makes the questions, from a random generator, so that a grader can ask others than the notebook does; of an answer
+        in words there are none.
+    objectives: which bullets of "After this lab you can" it is about, counted from 1 (through all labs of the set).
+    rubric: (criterion, points) each, for an answer in words, which a person reads.
+    withheld: names of labkit that are the answer, as in ``"labkit.learn.sync_sgd"`` or ``"labkit.collectives.ring.bytes"``:
+        the grader's answers can't use them.
+    """
+
+    id: str
+    title: str
+    points: int
+    function: str
+    cases: Callable[[np.random.Generator], Iterable[Case]] = lambda rng: ()
+    objectives: tuple[int, ...] = ()
+    rubric: tuple[tuple[str, int], ...] = ()
+    withheld: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.rubric and sum(points for _, points in self.rubric) != self.points:
+            raise ValueError(f"rubric of {self.id} must add up to its {self.points} points")
+
+
+def exercise_set(name: str) -> dict[str, Exercise]:
+    """All exercises of a set, by id. name: the section, ``"10.3"``. Raises ValueError if there is no such set.
+
+    >>> sorted(exercise_set("10.3"))[:2]
+    ['10.3-1', '10.3-2']
+    """
+    try:
+        module = importlib.import_module(f"labkit.exercises.sets.s{name.replace('.', '_')}")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("labkit.exercises.sets."):
+            raise
+        raise ValueError(
+            f"there is no exercise set {name!r}; sets are named like their section, as in '10.3'"
+        ) from None
+    return {e.id: e for e in module.EXERCISES}
+
+
+def book_order(name: str) -> list[int]:
+    """By which sets ("10.3") and exercises ("10.3-2") stand in the order of the book."""
+    return [int(part) for part in name.replace("-", ".").split(".") if part.isdigit()]
+
+
+def all_exercises() -> Iterator[Exercise]:
+    """Every exercise of every set that labkit has."""
+    sets = importlib.import_module("labkit.exercises.sets")
+    for module in pkgutil.iter_modules(sets.__path__):
+        yield from exercise_set(module.name.removeprefix("s").replace("_", ".")).values()
+
+
+def find(id: str) -> Exercise:
+    """The exercise with this id. Raises ValueError if there is none."""
+    exercises = exercise_set(str(id).split("-")[0])
+    if id not in exercises:
+        raise ValueError(f"there is no exercise {id!r}; this set has {', '.join(exercises)}")
+    return exercises[id]
+
+
+# -- judging ----------------------------------------------------------------------------------------------------------
+
+
+def number(answer: Any, what: str = "the answer") -> float:
+    """The answer as one finite number, or Wrong.
+
+    >>> number(np.float64(2.0))
+    2.0
+    """
+    array = _real(answer)
+    if array is None:
+        raise Wrong(f"{what} should be a number, but is {_kind(answer)}")
+    if array.size != 1:
+        raise Wrong(f"{what} should be one number, but has shape {array.shape}")
+    value = float(array.reshape(()))
+    if not np.isfinite(value):
+        raise Wrong(f"{what} should be finite, but is {value}")
+    return value
+
+
+def close(answer: Any, expected: float, what: str = "the answer", rtol: float = 1e-9) -> None:
+    """Wrong unless ``answer`` is ``expected`` within ``rtol``; says only whether it is too large or too small.
+
+    >>> try:
+    ...     close(3.0, 4.0, "the step time")
+    ... except Wrong as wrong:
+    ...     print(wrong)
+    the step time is too small: 3
+    """
+    value = number(answer, what)
+    if abs(value - expected) > rtol * max(abs(expected), 1e-300):
+        said = f"{what} is too {'large' if value > expected else 'small'}: {value:.6g}"
+        raise Wrong(said + _precision(answer, abs(value - expected) <= 1e-4 * abs(expected)))
+
+
+def same_array(
+    answer: Any, expected: np.ndarray, what: str = "the answer", rtol: float = 1e-9, atol: float = 0.0
+) -> None:
+    """Wrong unless ``answer`` has ``expected``'s shape and values; names the first element that is off."""
+    if answer is None:
+        raise Wrong(f"{what} is None: is the return missing?")
+    array = _real(answer)
+    if array is None:
+        raise Wrong(f"{what} should be an array of numbers, but is {_kind(answer)}")
+    if array.shape != np.shape(expected):
+        raise Wrong(f"{what} should have shape {np.shape(expected)}, but has {array.shape}")
+    if not np.isfinite(array).all():
+        raise Wrong(f"{what} holds values that are not finite")
+    off = ~np.isclose(array, expected, rtol=rtol, atol=atol)
+    if off.any():
+        first = tuple(int(i) for i in np.argwhere(off)[0])
+        where = f"element {first[0] if len(first) == 1 else first}" if first else "the value"
+        raise Wrong(
+            f"{what} is wrong in {int(off.sum())} of {off.size} places; first at {where}: {array[first]:.6g}"
+            + _precision(answer, np.allclose(array, expected, rtol=1e-4, atol=max(atol, 1e-6)))
+        )
+
+
+def _seal(id: str, item: str, answer: Any) -> str:
+    """A fingerprint of a choice, so that the package holds no list of right choices to be read by accident."""
+    return hashlib.sha256(f"labkit|{id}|{item}|{answer}".encode()).hexdigest()[:16]
+
+
+def choices(id: str, options: dict[str, tuple], sealed: dict[str, str]) -> Callable[[Any], None]:
+    """A judge of a dict of choices. options: what may be chosen per item; sealed: the right choice's ``_seal`` per item."""
+
+    def judge(answer: Any) -> None:
+        if not isinstance(answer, dict) or set(answer) != set(sealed):
+            raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, sealed))}")
+        for item, chosen in answer.items():
+            if chosen not in options[item]:
+                raise Wrong(f"{item!r} must be one of {', '.join(map(repr, options[item]))}, not {chosen!r}")
+        right = [item for item in sealed if _seal(id, item, answer[item]) == sealed[item]]
+        if len(right) < len(sealed):
+            raise Wrong(f"{len(right)} of {len(sealed)} choices are right")
+
+    return judge
+
+
+def _real(answer: Any) -> np.ndarray | None:
+    """The answer as real numbers. None for words, objects and complex numbers, which numpy would read as numbers, too."""
+    try:
+        array = np.asarray(answer.detach().cpu() if hasattr(answer, "detach") else answer)
+        return array.astype(float) if array.dtype.kind in "biuf" or array.size == 0 else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _precision(answer: Any, near: bool) -> str:
+    """A word on float32, where that is what is wrong."""
+    kept = getattr(answer, "dtype", np.dtype(float))
+    return (
+        f" (nearly right: {kept} keeps few digits, compute in float64)" if near and kept.itemsize < 8 else ""
+    )
+
+
+def _kind(answer: Any) -> str:
+    if answer is None:
+        return "None (is the return missing?)"
+    if isinstance(answer, Iterator):
+        return "a generator or another iterator: make it a list"
+    dtype = getattr(answer, "dtype", None)
+    return f"a {type(answer).__name__}" + (f" of dtype {dtype}" if dtype is not None else "")

@@ -1,0 +1,283 @@
+"""A whole question to the planner: one `Case`, whose fields are the keys of a job file, each known here and nowhere else.
+
+Everything is in SI units, and a field's name says which. A file (``--from`` reads it, ``--json`` writes it as ``inputs``)
+puts the fields into the objects job, cluster and target; an argument of the command line is a field's ``option``, whose
+text `labkit.plan.units` reads. (Tried for the file and left: `msgspec`, whose complaints name the key but not the value and
+which wants the fields declared once more; `cattrs`, which knows no bounds. Neither knows "one of the two".)
+
+Symbols: P parameters, b examples per worker and step, B = K b all workers' together, K workers, alpha and beta of a link.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
+from typing import Any, NamedTuple
+
+from labkit.checks import integer, number
+from labkit.network.link import Link
+from labkit.plan.goals import Goal, parse_goal
+from labkit.plan.laws import format_law, parse_law
+from labkit.plan.method import DEFAULTS, Method, parse_methods
+from labkit.plan.network import ON_FLAT, ON_HOSTS, Network
+from labkit.plan.units import COUNT, MILLISECONDS, PRICE, RATE, SECONDS, SHARE, precision, workers
+from labkit.timing import Fleet
+
+
+class _Quantity(NamedTuple):
+    """What is known of a field: the file's ``section``, the command line's ``option``, with an example, a help and a reader.
+
+    check: refuses, by (name, value), what is out of bounds; None: it is no number.
+    """
+
+    section: str
+    option: str
+    example: str
+    help: str
+    read: Callable[[str, str], Any]
+    check: Callable[[str, Any], object] | None
+
+
+def _quantity(where: str, kind: tuple[Any, Any], help: str, default: Any = MISSING) -> Any:
+    section, option, example = where.split()
+    about = _Quantity(section.strip("."), option, example, help, *kind)
+    return field(default=default, metadata={"quantity": about})
+
+
+#: Kinds of quantities: how an option's text is read, and what is refused.
+_WHOLE, _POSITIVE, _AMOUNT = partial(integer, least=1), partial(number, above=0), partial(number, least=0)
+_COUNT, _NUMBER, _BYTES = (COUNT.read, _WHOLE), (COUNT.read, _POSITIVE), (precision, _WHOLE)
+_SECONDS, _RATE, _PRICE = (SECONDS.read, _AMOUNT), (RATE.read, _POSITIVE), (PRICE.read, _AMOUNT)
+_SHARE = (SHARE.read, partial(number, least=0, most=1))
+_TEXT = (lambda text, name: text, None)
+_LIST = (lambda text, name: text.split(","), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Everything that `plan` asks for; ``case.json`` has the same names.
+
+    parameters: P. element_bytes: of an element of the gradient on the wire. example_s: seconds that one worker computes for
+    one example, forward and backward. overhead_s: seconds of a step that don't depend on b. b_examples or B_examples:
+    examples per step, of each worker (weak scaling: B = K b grows with K) or of all (strong scaling: b = B / K).
+    backward_share: the share of the computation that is the backward pass, in which the gradient appears layer by layer.
+    law: of the *factor* by which a worker's step is longer than ``compute_s(b)``, a Fleet or its text ("lognormal:0.1").
+    alpha_s, beta_bytes_per_s: the link between any two workers, or between hosts of ``per_host_workers`` workers, which
+    share the host's port and have the link inside_alpha_s, inside_beta_bytes_per_s among themselves.
+    price_per_worker_hour: in any currency. allreduce: "best", whichever costs least, or the name of one.
+    S_min_steps and B_crit_examples: the hyperbola of steps to the accuracy, S_min (1 + B_crit / B) with batches of B; or
+    total_examples: so many in all, whatever the batch, which is right far below the critical batch size and optimistic
+    beyond it. A subclass with a ``steps`` of its own may know better.
+    K_workers: a number of workers or several. methods: `Method`s or their texts ("local:8"). goal: what "best" means, a
+    `Goal` or its text. Texts are read once: what the case holds are the objects.
+    ValueError, in a sentence, for anything else.
+    """
+
+    parameters: int = _quantity("job --parameters 25.6M", _COUNT, "parameters of the model")
+    element_bytes: int = _quantity(
+        "job --precision fp32", _BYTES, "of the gradient on the wire: fp32 (default), bf16, ... or bytes", 4
+    )
+    example_s: float = _quantity(
+        "job --example-ms 4",
+        (MILLISECONDS.read, _POSITIVE),
+        "computation of one example, forward and backward, on one worker",
+    )
+    overhead_s: float = _quantity(
+        "job --overhead-ms 2",
+        (MILLISECONDS.read, _AMOUNT),
+        "the part of a step that does not depend on the batch",
+        0.0,
+    )
+    b_examples: int | None = _quantity(
+        "job --b 32", _COUNT, "examples per worker and step: weak scaling, B = K b", None
+    )
+    B_examples: int | None = _quantity(
+        "job --B 1024", _COUNT, "or: examples per step of all workers: strong scaling, b = B / K", None
+    )
+    backward_share: float = _quantity(
+        "job --backward-share 0.67", _SHARE, "share of the computation that is the backward pass", 2 / 3
+    )
+    law: Fleet = _quantity(  # noqa: RUF009
+        "job --stragglers LAW", _TEXT, "law of the workers' speeds, below; none is the default", "none"
+    )
+    beta_bytes_per_s: float = _quantity(
+        "cluster --network 25Gbit/s",
+        _RATE,
+        "rate of a link (between hosts): bit or B; bare numbers are bytes/s",
+    )
+    alpha_s: float = _quantity(
+        "cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", 0.0
+    )
+    inside_beta_bytes_per_s: float | None = _quantity(
+        "cluster --inside 10GB/s", _RATE, "rate of a link inside a host of several workers", None
+    )
+    inside_alpha_s: float | None = _quantity(
+        "cluster --inside-latency 5us", _SECONDS, "of a message inside a host", None
+    )
+    per_host_workers: int | None = _quantity(
+        "cluster --per-host 4", _COUNT, "workers of a host, which share its port", None
+    )
+    price_per_worker_hour: float = _quantity(
+        "cluster --price 2.5/h", _PRICE, "of one worker, in any currency", 0.0
+    )
+    allreduce: str = _quantity(
+        "cluster --allreduce best",
+        _TEXT,
+        "best, or ring, halving, ...; on hosts ring or hierarchical",
+        "best",
+    )
+    S_min_steps: float | None = _quantity(
+        "target --steps-min 7000", _NUMBER, "steps to the accuracy asked with batches without limit", None
+    )
+    B_crit_examples: float | None = _quantity(
+        "target --critical-batch 4096", _NUMBER, "the batch that needs twice as many", None
+    )
+    total_examples: float | None = _quantity(
+        "target --examples 115M", _NUMBER, "or: examples to compute, whatever the batch", None
+    )
+    K_workers: tuple[int, ...] = _quantity(
+        ". --K 1-64",
+        (workers, None),
+        "numbers of workers: 8, or 1,2,4, or 1-64 (powers of two and both ends)",
+    )
+    methods: tuple[Method, ...] = _quantity(
+        ". --methods LIST", _LIST, "of those below, with commas; default: one of each", DEFAULTS
+    )
+    goal: Goal = _quantity(  # noqa: RUF009
+        ". --goal time",
+        _TEXT,
+        "time (default), price, knee (least time x price) or 'efficiency>=0.8'",
+        "time",
+    )
+
+    def __post_init__(self) -> None:
+        for name, value in checked(vars(self)).items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one gradient."""
+        return self.parameters * self.element_bytes
+
+    @property
+    def network(self) -> Network:
+        link = Link(self.alpha_s, self.beta_bytes_per_s)
+        if self.inside_alpha_s is None or self.inside_beta_bytes_per_s is None:
+            return Network(link, link)
+        return Network(
+            link, Link(self.inside_alpha_s, self.inside_beta_bytes_per_s), self.per_host_workers or 1
+        )
+
+    def batch(self, K: int) -> int:
+        """Examples that the busiest of K workers computes in a step: b, or B / K rounded up."""
+        return self.b_examples if self.b_examples is not None else -(-self.total(K) // K)
+
+    def total(self, K: int) -> int:
+        """B, the examples that K workers compute in a step."""
+        return self.B_examples if self.B_examples is not None else K * self.batch(K)
+
+    def compute_s(self, b: float) -> float:
+        """Seconds that one undisturbed worker computes for b examples: ``overhead_s + b example_s``."""
+        return self.overhead_s + b * self.example_s
+
+    def steps(self, B: float) -> float:
+        """Steps to the accuracy asked with B examples each: S_min (1 + B_crit / B), or total_examples / B."""
+        if self.S_min_steps is not None and self.B_crit_examples is not None:
+            return self.S_min_steps * (1 + self.B_crit_examples / B)
+        assert self.total_examples is not None  # `checked` has seen to it
+        return self.total_examples / B
+
+    @classmethod
+    def from_json(cls, text: str) -> Case:
+        """The case of a job file, or of all that ``--json`` printed."""
+        return cls(**checked(read(text)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it, and ``from_json`` reads it. ValueError for a law without a text."""
+        out: dict[str, Any] = {"job": {}, "cluster": {}, "target": {}}
+        for name, quantity in QUANTITIES.items():
+            if (value := getattr(self, name)) is not None:
+                (out[quantity.section] if quantity.section else out)[name] = value
+        out["job"]["law"] = format_law(self.law)
+        out |= {"K_workers": list(self.K_workers), "methods": [each.to_dict() for each in self.methods]}
+        return out | {"goal": self.goal.text}
+
+
+#: All fields of a case: name -> what is known of it.
+QUANTITIES: dict[str, _Quantity] = {each.name: each.metadata["quantity"] for each in fields(Case)}
+_DEFAULTS = {each.name: each.default for each in fields(Case)}
+#: Of each of these pairs one is given, in full; and all or none of those that make hosts.
+EITHER = ((("b_examples",), ("B_examples",)), (("S_min_steps", "B_crit_examples"), ("total_examples",)))
+_HOSTS = ("per_host_workers", "inside_beta_bytes_per_s", "inside_alpha_s")
+
+
+def read(text: str) -> dict[str, Any]:
+    """The fields of a case from JSON text: a job file, or all that ``--json`` printed. ValueError for other keys."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the job file must be JSON, but {error}") from None
+    whole = found.get("inputs", found) if isinstance(found, dict) else found
+    sections = {quantity.section for quantity in QUANTITIES.values()}
+    out: dict[str, Any] = {}
+    for section in sorted(sections):
+        given = whole if not section else whole.get(section, {})
+        known = [name for name, quantity in QUANTITIES.items() if quantity.section == section]
+        known += sorted(sections - {""}) if not section else []
+        if not isinstance(given, dict):
+            raise ValueError(
+                f"{section or 'inputs'} must be an object with {', '.join(known)}, got {given!r}"
+            )
+        for name, value in given.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; is {near[0]} meant?" if near else f"; it may have {', '.join(known)}"
+                raise ValueError(f"{section or 'inputs'} must not have {name!r}{hint}")
+            if name in QUANTITIES:
+                out[name] = value
+    return out
+
+
+def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[str, Any]:
+    """``given``, some fields of a case, with what is a text read into an object.
+
+    call: what people who gave them call a field, where not by its name. ValueError, in a sentence, for what makes no case.
+    """
+    out = {name: given.get(name, default) for name, default in _DEFAULTS.items()}
+    for name, value in out.items():
+        if value is MISSING:
+            raise ValueError(f"{call(name)} must be given: {QUANTITIES[name].help}")
+        check = QUANTITIES[name].check
+        if check is not None and not (value is None and _DEFAULTS[name] is None):
+            check(call(name), value)
+    for ways in EITHER:
+        there = tuple(name for way in ways for name in way if out[name] is not None)
+        if there not in ways:
+            said = [" and ".join(call(name) for name in way) for way in ways]
+            got = ", ".join(f"{call(name)} = {out[name]!r}" for name in there) or "neither"
+            raise ValueError(f"{said[0]} or {said[1]} must be given, and only one of the two, got {got}")
+    missing = [call(name) for name in _HOSTS if out[name] is None]
+    if 0 < len(missing) < len(_HOSTS):
+        raise ValueError(
+            f"{', '.join(map(call, _HOSTS))} must be given together, got no {' and no '.join(missing)}"
+        )
+    known = ("best", *(ON_FLAT if out["per_host_workers"] in (None, 1) else ON_HOSTS))
+    if out["allreduce"] not in known:
+        raise ValueError(f"{call('allreduce')} must be one of {', '.join(known)}, got {out['allreduce']!r}")
+    if isinstance(out["law"], str):
+        out["law"] = parse_law(out["law"], call("law"))
+    if not isinstance(out["law"], Fleet):
+        raise ValueError(
+            f"{call('law')} must be a law of compute time or its text, such as lognormal:0.1, got {out['law']!r}"
+        )
+    K = out["K_workers"]
+    Ks = list(K) if isinstance(K, Iterable) and not isinstance(K, str) else [K]
+    if not Ks:
+        raise ValueError(f"{call('K_workers')} must hold at least one number of workers, got none")
+    out["K_workers"] = tuple(sorted({integer(call("K_workers"), each, least=1) for each in Ks}))
+    out["methods"] = parse_methods(out["methods"])
+    out["goal"] = parse_goal(out["goal"], call("goal"))
+    return out

@@ -1,0 +1,239 @@
+"""``python -m labkit plan``: the planner on the command line. Every field of a `Case` is an argument, by its ``option``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any, NoReturn
+
+from labkit.plan import published
+from labkit.plan.case import EITHER, QUANTITIES, Case, checked, read
+from labkit.plan.laws import LAWS
+from labkit.plan.lint import lint
+from labkit.plan.method import DEFAULTS, METHODS, Method, parse_methods
+from labkit.plan.plan import plan
+from labkit.plan.report import as_dict, as_text
+from labkit.plan.units import COUNT, MILLISECONDS
+
+#: The job that ``--example`` plans: a ResNet-50 on hosts of 4 with 25 Gbit/s between them; its target is an assumption.
+EXAMPLE = [
+    "--parameters", "25.6M", "--precision", "fp32", "--example-ms", "4", "--b", "32", "--network", "25Gbit/s",
+    "--latency", "20us", "--inside", "10GB/s", "--inside-latency", "5us", "--per-host", "4", "--price", "2.5/h",
+    "--stragglers", "lognormal:0.05", "--steps-min", "7000", "--critical-batch", "4096", "--K", "1-256",
+]  # fmt: skip
+
+EPILOG = """\
+methods:
+  {methods}
+
+stragglers, the law of the factor by which a step's computation is longer:
+  {laws}
+
+--json prints one object, the same keys every time ("schema": "labkit-plan-1"):
+  inputs      what was planned; a job file for --from has the same form (job, cluster, target,
+              K_workers, methods, goal), units in the keys: alpha_s, beta_bytes_per_s, ...
+  best        the row that the goal asks for
+  why         binds (the largest part of its bill), shares (of 1), sentence, too_close (others
+              that chance could put in its place)
+  rows        method, K_workers, b_examples, B_examples,
+              step_s = compute_s + wait_s + communicate_s,
+              communicate_s = latency_s + bandwidth_s + coding_s, error_s (of a simulated step),
+              steps, steps_factor, time_s, worker_s, price_currency, efficiency (of 1),
+              speedup (times), examples_per_s, allreduce, binds, assumption
+  break_even  method, steps_factor at which it ties with rival
+  flips       dial, unit, now, best, at (null: never up to until), other, until
+  left_out    method, K_workers, why
+  warnings    values that look like another unit
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Run ``labkit plan`` with these arguments; the exit status: 2 for bad input, with one sentence on stderr."""
+    parser = _parser()
+    argv = _joined(argv)
+    try:
+        given = parser.parse_args(argv)
+        if given.published:
+            if set(argv) - {"--published", "--json"}:
+                raise ValueError(
+                    "--published takes its inputs from the papers: give nothing beside it but --json"
+                )
+            print(_json(published.as_rows()) if given.json else published.table())
+            return 0
+        if given.example:
+            print("python -m labkit plan " + " ".join(EXAMPLE) + "\n", file=sys.stderr)
+            given = parser.parse_args([*EXAMPLE, *argv])
+        elif not argv:
+            parser.print_usage()
+            print("try --example, or --help")
+            return 2
+        return _plan(given)
+    except (ValueError, TypeError, OverflowError) as error:
+        print(f"labkit plan: {error}", file=sys.stderr)
+        return 2
+
+
+def _plan(given: argparse.Namespace) -> int:
+    values, case = _case(given)
+    warnings = lint(case, given.beta_bytes_per_s)
+    if "alpha_s" not in values:
+        warnings.append(
+            "latency: none was given, so a message costs nothing but its bytes; say --latency 20us"
+        )
+    made = plan(case)
+    flips = not given.no_flips
+    print(_json(as_dict(made, warnings, flips)) if given.json else as_text(made, flips))
+    for warning in warnings:
+        print(f"labkit plan: warning: {warning}", file=sys.stderr)
+    return 0
+
+
+def _case(given: argparse.Namespace) -> tuple[dict[str, Any], Case]:
+    """The fields that were given, in the file or, in their place, as arguments; and the case that they make."""
+    typed = {
+        name: quantity.read(text, quantity.option)
+        for name, quantity in QUANTITIES.items()
+        if (text := getattr(given, name)) is not None
+    }
+    values: dict[str, Any] = {}
+    if given.file is not None:
+        try:
+            values = read(Path(given.file).read_text())
+        except OSError as error:
+            raise ValueError(
+                f"--from must name a file that can be read, got {given.file!r}: {error.strerror}"
+            ) from None
+    # an argument puts the file's other way of saying the same aside
+    aside = {
+        name
+        for ways in EITHER
+        for mine, its in permutations(ways)
+        if typed.keys() & set(mine)
+        for name in its
+    }
+    values = {name: value for name, value in values.items() if name not in aside} | typed
+    _hosts(given, values)
+    _batch_ms(given, values)
+    values["methods"] = _methods(given, values)
+    of_file = values.keys() - typed.keys()
+    return values, Case(**checked(values, lambda name: name if name in of_file else QUANTITIES[name].option))
+
+
+def _hosts(given: argparse.Namespace, values: dict[str, Any]) -> None:
+    """``--hosts``: K is hosts x per-host."""
+    if given.hosts is None:
+        return
+    hosts, each = COUNT.read(given.hosts, "--hosts"), values.get("per_host_workers")
+    if each is None:
+        raise ValueError(f"--hosts must come with --per-host, the workers of each, got {hosts} hosts alone")
+    if given.K_workers is not None and hosts * each != max(values["K_workers"]):
+        raise ValueError(
+            f"--K must be --hosts x --per-host = {hosts} x {each} = {hosts * each} at most and at last, "
+            f"got {max(values['K_workers'])}"
+        )
+    if given.K_workers is None:
+        values["K_workers"] = [hosts * each]
+
+
+def _batch_ms(given: argparse.Namespace, values: dict[str, Any]) -> None:
+    """``--batch-ms``: the time of a whole batch is shared among its examples."""
+    if given.batch_ms is None:
+        return
+    if given.example_s is not None:
+        raise ValueError(
+            f"--example-ms and --batch-ms say the same thing: give one of them, got {given.example_s} and {given.batch_ms}"
+        )
+    if values.get("b_examples") is None:
+        raise ValueError(
+            "--batch-ms must come with --b, the examples in that batch; give --example-ms with --B"
+        )
+    whole, overhead = MILLISECONDS.read(given.batch_ms, "--batch-ms"), values.get("overhead_s", 0.0)
+    if whole <= overhead:
+        raise ValueError(
+            f"--batch-ms must be more than the overhead in it, {1e3 * overhead:g} ms, got {given.batch_ms}"
+        )
+    values["example_s"] = (whole - overhead) / max(1, values["b_examples"])
+
+
+def _methods(given: argparse.Namespace, values: dict[str, Any]) -> tuple[Method, ...]:
+    """The methods, with the factors of ``--steps-factor`` and the time of ``--coding-ms`` for those that compress."""
+    found = {method.name: method for method in parse_methods(values.get("methods", DEFAULTS))}
+    for text in given.steps_factor or ():
+        name, _, factor = text.partition("=")
+        if name not in found:
+            raise ValueError(
+                f"--steps-factor must name one of {', '.join(found)}, as in local:8=1.2, got {text!r}"
+            )
+        try:
+            number = float(factor)
+        except ValueError:
+            raise ValueError(
+                f"--steps-factor must be a method and a number, as in local:8=1.2, got {text!r}"
+            ) from None
+        found[name] = replace(found[name], steps_factor=number)
+    coding = given.coding_ms and MILLISECONDS.read(given.coding_ms, "--coding-ms")
+    return tuple(
+        replace(method, coding_s=coding) if coding is not None and method.how is not None else method
+        for method in found.values()
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in a sentence, as a ValueError, and nothing else."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = ["\n  ".join(f"{name:<18}{what}" for name, what in each.items()) for each in (METHODS, LAWS)]
+    parser = _Parser(
+        prog="python -m labkit plan",
+        description="Which way to train, on how many workers, and why: time to accuracy = steps(B) x seconds per step.",
+        epilog=EPILOG.format(methods=listed[0], laws=listed[1]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for name, quantity in QUANTITIES.items():
+        parser.add_argument(quantity.option, dest=name, metavar=quantity.example, help=quantity.help)
+    add = parser.add_argument
+    add(
+        "--batch-ms",
+        metavar="128",
+        help="instead of --example-ms: computation of a whole batch of --b examples",
+    )
+    add("--hosts", metavar="8", help="hosts; K is hosts x per-host")
+    add(
+        "--steps-factor",
+        action="append",
+        metavar="M=F",
+        help="method M needs F times the steps, as local:8=1.2",
+    )
+    add("--coding-ms", metavar="3", help="to encode and decode a gradient, for the methods that compress")
+    add("--from", dest="file", metavar="FILE", help="a job file in JSON; other arguments take precedence")
+    add("--json", action="store_true", help="print JSON, as described below")
+    flips = "don't look for where the ranking flips, which takes most of the time"
+    add("--no-flips", action="store_true", help=flips)
+    add("--example", action="store_true", help="plan an example job and show its arguments")
+    add("--published", action="store_true", help="the planner beside published scaling efficiencies")
+    return parser
+
+
+def _joined(argv: list[str]) -> list[str]:
+    """``--latency -1us`` as ``--latency=-1us``: else a negative value with a unit looks like another option."""
+    out: list[str] = []
+    for each in argv:
+        if re.match(r"-\.?\d", each) and out and out[-1].startswith("--") and "=" not in out[-1]:
+            out[-1] += f"={each}"
+        else:
+            out.append(each)
+    return out
+
+
+def _json(found: Any) -> str:
+    return json.dumps(found, indent=2, allow_nan=False)

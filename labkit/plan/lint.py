@@ -1,0 +1,81 @@
+"""Values that are allowed and look like another unit: Gbit for GByte, seconds for milliseconds, bits for bytes.
+
+Each suspicion is one sentence that says what the value is, what it looks like, and how that would be written. A plan is
+made all the same: 25 GB/s between hosts may be an InfiniBand of 200 Gbit/s, and more often is 25 Gbit/s misread.
+"""
+
+from __future__ import annotations
+
+import re
+
+from labkit.network.link import Link
+from labkit.plan.case import Case
+from labkit.plan.estimate import undisturbed
+from labkit.plan.units import RATE
+
+#: What Ethernet, InfiniBand and cloud machines are sold as, Gbit/s.
+LINE_RATES = (1, 2.5, 10, 25, 40, 50, 56, 100, 200, 400, 800)
+
+
+def lint(case: Case, rate: str | None = None) -> list[str]:
+    """What looks like a confusion of units, a sentence each.
+
+    rate: the network's, as somebody typed it. If that is in bits, 25 GB/s passes, which is a line rate in either unit; so
+    it does where nobody typed it.
+    """
+    sure = rate is None or bool(re.search(r"bit|b(/s|ps)", RATE.split(rate)[1]))
+    link, inside, per_host = case.network
+    found = _of_link("network", link, meant=sure and 8 * link.beta / 1e9 in LINE_RATES)
+    if per_host > 1:
+        found += _of_link("network inside hosts", inside, meant=True)
+    P, example_s = case.parameters, case.example_s
+    if P < 1000:
+        found.append(f"parameters: {P} is very few: if millions are meant write {P}M")
+    if case.element_bytes in (16, 32, 64):
+        found.append(
+            f"precision: {case.element_bytes} bytes an element is more than any: fp{case.element_bytes} has "
+            f"{case.element_bytes // 8} bytes"
+        )
+    if example_s >= 10:
+        found.append(
+            f"compute: {example_s:g} s for one example is very long: if milliseconds are meant write {example_s:g}ms"
+        )
+    elif 6 * P / example_s > 1e16:
+        found.append(
+            f"compute: {1e3 * example_s:g} ms for one example of {P:g} parameters is 10^16 operations a second or "
+            f"more, which no device makes: were seconds taken for milliseconds?"
+        )
+    if case.price_per_worker_hour > 500:
+        found.append(
+            f"price: {case.price_per_worker_hour:g} for one worker and hour is much: is it that of the whole cluster, "
+            f"or in cents?"
+        )
+    calm = undisturbed(case.law, max(case.K_workers))
+    if not 0.2 <= calm <= 5:
+        found.append(
+            f"stragglers: the factor of the least disturbed worker is {calm:g} on average, where 1 is undisturbed: "
+            f"are these seconds?"
+        )
+    return found
+
+
+def _of_link(name: str, link: Link, meant: bool) -> list[str]:
+    """meant: whether a line rate in bytes is one."""
+    found, giga = [], link.beta / 1e9
+    if giga in LINE_RATES and not meant:
+        found.append(
+            f"{name}: {giga:g} GB/s is {8 * giga:g} Gbit/s; links are also sold as {giga:g} Gbit/s: if bits are meant "
+            f"write {giga:g}Gbit/s, which is {giga / 8:g} GB/s"
+        )
+    elif 8 * giga in (1.25, 3.125, 6.25):
+        found.append(
+            f"{name}: {8 * giga:g} Gbit/s is {giga:g} GB/s, but {8 * giga:g} GB/s is {64 * giga:g} Gbit/s, which "
+            f"links are sold as: if bytes are meant write {8 * giga:g}GB/s"
+        )
+    elif link.beta < 1e5:
+        found.append(
+            f"{name}: {link.beta:g} bytes per second is very slow: is a unit such as Gbit/s missing?"
+        )
+    if link.alpha > 0.01:
+        found.append(f"{name}: {link.alpha:g} s for each message is very long: is a unit such as us missing?")
+    return found

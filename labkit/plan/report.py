@@ -1,0 +1,144 @@
+"""All that a plan says, as text and as JSON: the rows, why the best is best, and how sure its place in the ranking is."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from labkit.plan.plan import Plan
+from labkit.plan.row import MEANING, Row
+from labkit.plan.sensitivity import sensitivity
+
+SCHEMA = "labkit-plan-1"
+
+
+def verdict(made: Plan) -> str:
+    """Who is best, with how many workers, and why, in a sentence."""
+    row = made.best()
+    share = 100 * row.shares[row.binds]
+    return f"{row.name} with K = {row.K} has {made.case.goal}; {share:.0f} % of its bill is {MEANING[row.binds]}."
+
+
+class _Even(NamedTuple):
+    """How many steps a method could need before it ties with the best of the others.
+
+    name: the method. factor: the steps_factor of the tie. now: its present one. rival: the best other one.
+    """
+
+    name: str
+    factor: float
+    now: float
+    rival: str
+
+    @property
+    def room(self) -> float:
+        """``factor / now``: how many times more steps than planned; below 1 for a method that loses as it is."""
+        return self.factor / self.now
+
+
+def break_even(made: Plan) -> list[_Even]:
+    """The tie of every method with the best other one, each at its own best K; best first.
+
+    Under an efficiency goal steps don't change who is allowed, so a method that nothing allows is left out.
+    ValueError where fewer than two methods are left.
+    """
+    goal, ranked = made.case.goal, made.ranking
+    if len(ranked) < 2:
+        raise ValueError(
+            f"plan must hold two methods that the goal allows to compare them, got {[row.name for row in ranked]}"
+        )
+    found = []
+    for row in ranked:
+        rival = ranked[1] if row is ranked[0] else ranked[0]
+        now = row.method.steps_factor
+        factor = now * (rival.value(goal) / row.value(goal)) ** (1 / goal.power)
+        found.append(_Even(row.name, factor, now, rival.name))
+    return found
+
+
+def as_text(made: Plan, with_flips: bool = True) -> str:
+    """The table, why the best is best, how many more steps each could need, and where the ranking flips."""
+    best, *others = made.ranking
+    bill = ", ".join(f"{name} {100 * share:.1f} %" for name, share in best.shares.items() if share >= 0.0005)
+    lines = [str(made), "", _wrapped(f"Why: {verdict(made)}"), _wrapped(f"Its bill: {bill}.")]
+    if others:
+        said = ", ".join(f"{row.name} {row.binds} {100 * row.shares[row.binds]:.0f} %" for row in others)
+        lines.append(_wrapped(f"The largest part of the others' bills: {said}."))
+    if near := _too_close(made):
+        lines.append(
+            _wrapped(f"Too close to call, within two standard errors of it or equal: {', '.join(near)}.")
+        )
+    if others:
+        lines += [
+            "",
+            "The steps factor (1: the steps assumed above) at which each method ties with the best other one:",
+        ]
+        lines += [f"  {_even(even)}" for even in break_even(made)]
+    if len(made.names) > 1 and with_flips:
+        K = best.K  # with one worker all methods are the same, whatever else is turned
+        lines += ["", f"Where the ranking by time flips, at K = {K}:"]
+        lines += [f"  {flip}" for flip in sensitivity(made, only=["K"] if K == 1 else None)]
+    return "\n".join(lines)
+
+
+def as_dict(made: Plan, warnings: list[str], with_flips: bool = True) -> dict[str, Any]:
+    """The stable form of ``--json``; see the command's help for its keys."""
+    best = made.best()
+    evens = break_even(made) if len(made.ranking) > 1 else []
+    flips = sensitivity(made) if len(made.names) > 1 and with_flips else []
+    return {
+        "schema": SCHEMA,
+        "inputs": made.case.to_dict(),
+        "best": _row(best),
+        "why": {
+            "binds": best.binds, "meaning": MEANING[best.binds], "sentence": verdict(made), "shares": best.shares,
+            "too_close": _too_close(made),
+        },
+        "rows": [_row(row) for row in made.rows],
+        "break_even": [{"method": e.name, "steps_factor": e.factor, "rival": e.rival} for e in evens],
+        "flips": [asdict(flip) for flip in flips],
+        "left_out": [{"method": row.name, "K_workers": row.K, "why": row.refusal} for row in made.left_out],
+        "warnings": warnings,
+    }  # fmt: skip
+
+
+def _too_close(made: Plan) -> list[str]:
+    """Methods whose best row can't be told from the best one's: nearer than two standard errors of what was simulated."""
+    goal = made.case.goal
+    best, *others = made.ranking
+    found = []
+    for row in others:
+        error = 2 * math.hypot(row.step.error_s / row.step.seconds, best.step.error_s / best.step.seconds)
+        if row.value(goal) <= best.value(goal) * (1 + goal.power * error):
+            found.append(row.name)
+    return found
+
+
+def _row(row: Row) -> dict[str, Any]:
+    step = row.step
+    return {
+        "method": row.name, "K_workers": row.K, "b_examples": row.b, "B_examples": row.B, "step_s": step.seconds,
+        "compute_s": step.compute_s, "wait_s": step.wait_s, "communicate_s": step.comm_s, "latency_s": step.latency_s,
+        "bandwidth_s": step.bandwidth_s, "coding_s": step.coding_s, "error_s": step.error_s, "steps": row.steps,
+        "steps_factor": row.method.steps_factor, "time_s": row.time_s, "worker_s": row.worker_s,
+        "price_currency": row.price, "efficiency": row.efficiency, "speedup": row.speedup,
+        "examples_per_s": row.examples_per_s, "allreduce": step.algorithm, "binds": row.binds,
+        "assumption": row.method.assumption,
+    }  # fmt: skip
+
+
+def _even(even: _Even) -> str:
+    now = "" if even.now == 1 else f", now {even.now:.3g}"
+    if math.isclose(even.room, 1, rel_tol=1e-9):
+        said = f"ties with {even.rival} as it is"
+    elif even.room > 1:
+        said = f"best below it; then {even.rival}"
+    else:
+        said = f"would have to save steps to beat {even.rival}"
+    return f"{even.name:<16} {even.factor:<6.3g} ({said}{now})"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 98, subsequent_indent="  ")

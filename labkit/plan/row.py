@@ -1,0 +1,253 @@
+"""One row of a plan: a method with K workers. The seconds of a step, the steps that are needed, time, money, and the bill.
+
+A step is the time in which all workers together compute B = K b examples (or would, if none were dropped). Its seconds are
+those of `labkit.timing.policy`'s recurrences with the communication priced by `network`. Where servers decide who may go
+on they are sharded over the workers: on a flat network a push and a pull then cost what a ring all-reduce does, on hosts
+that share a port more.
+
+The bill of a row, worker-seconds, is cut into parts that add up to it: examples that had to be computed, examples that a
+large batch wastes (McCandlish et al. 2018, section 2: E / E_min - 1 of them), what every step costs whatever its batch,
+waiting, messages, bytes, coding. The largest part *binds*: to make it smaller is worth most.
+
+Symbols: K workers, b examples each, B = K b; L buckets, H local steps; S steps, E = B S examples; omega:
+E ||Q(x) - x||^2 <= omega ||x||^2 of an unbiased compressor Q.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from labkit.plan.case import Case
+from labkit.plan.estimate import K_MAX, estimate, means, undisturbed
+from labkit.plan.goals import Goal
+from labkit.plan.method import Method
+from labkit.plan.network import Exchange
+from labkit.timing import expected_max
+from labkit.timing.order import expected_shortfall
+from labkit.timing.policy import Asynchronous, LocalSteps, StaleSynchronous, Synchronous
+
+#: What each part of the bill is, and what would make it smaller.
+MEANING = {
+    "examples": "computing the examples that have to be computed: more workers share it, and save no money",
+    "critical batch": "computing examples that a batch this large wastes: more workers save little time, and cost",
+    "overhead": "what a step costs whatever its batch: more examples per worker help",
+    "wait": "waiting for the slowest worker: backup workers, more slack or local steps help",
+    "latency": "messages: fewer of them (another all-reduce, larger buckets, local steps) help",
+    "bandwidth": "bytes: a faster network, overlap, fewer bytes or local steps help",
+    "coding": "encoding and decoding: a cheaper compressor helps",
+}
+
+
+class Step(NamedTuple):
+    """Mean seconds of a step, split: what an average worker computes, waits, and spends on communication.
+
+    Communication is split too: messages (latency), bytes (bandwidth), encoding and decoding; what is hidden behind
+    computation is not in it. error_s: standard error of the sum, where it is simulated. algorithm: of the communication.
+    """
+
+    compute_s: float
+    wait_s: float
+    latency_s: float = 0.0
+    bandwidth_s: float = 0.0
+    coding_s: float = 0.0
+    error_s: float = 0.0
+    algorithm: str = "none"
+
+    @property
+    def comm_s(self) -> float:
+        return self.latency_s + self.bandwidth_s + self.coding_s
+
+    @property
+    def seconds(self) -> float:
+        return self.compute_s + self.wait_s + self.comm_s
+
+
+@dataclass(frozen=True)
+class Row:
+    """``method`` with K workers on ``case``. Seconds, examples, and the currency of the case's price."""
+
+    case: Case
+    method: Method
+    K: int
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    @property
+    def refusal(self) -> str | None:
+        """Why there can be no such row, if there can't."""
+        K, B, backups = self.K, self.case.B_examples, self._backups
+        if B is not None and K > B:
+            return f"K must be at most the B = {B} examples that there are in a step, got {K}"
+        if backups >= K:
+            return f"backups must be less than K = {K}, got {backups}"
+        if self.method.simulated and K > K_MAX:
+            return f"K must be at most {K_MAX} for {self.name}, whose steps are simulated, got {K}"
+        return None
+
+    @property
+    def b(self) -> int:
+        """Examples of the busiest worker in a step."""
+        return self.case.batch(self.K)
+
+    @property
+    def B(self) -> float:
+        """Examples that count in a step: as many as backups stand for don't."""
+        K, backups = self.K, self._backups
+        return self.case.total(K) * (K - backups) / K if backups else self.case.total(K)
+
+    @cached_property
+    def steps(self) -> float:
+        """Steps to the accuracy asked; compressed without bias, those for gradients with the compressor's noise.
+
+        A worker's gradient has E ||g_k||^2 = |g|^2 (1 + B_noise / b). Compressed it has (1 + omega) times the variance and
+        omega |g|^2 on top, so the mean of K has the noise scale (1 + omega) B_noise + omega b, or + omega B where all
+        workers draw alike and their errors don't average out. B_crit is taken to follow it (McCandlish et al. 2018,
+        section 2.2, with the compressor's variance added).
+        """
+        method, plain = self.method, self.case.steps(self.B)
+        if method.how is not None and method.omega and self.K > 1:
+            least = self.case.S_min_steps or 0.0
+            # as random-k's, whose workers draw the same coordinates
+            alike = getattr(method.how, "common", False)
+            plain += method.omega * (plain - least + least * (1.0 if alike else self.b / self.B))
+        return method.steps_factor * plain
+
+    @cached_property
+    def step(self) -> Step:
+        """The seconds of a step."""
+        t, law, K, policy = self._compute_s, self.case.law, self.K, self.method.policy
+        mean, sent = t * sum(n * each for each, n in means(law, K).items()) / K, self._exchange
+        if isinstance(policy, Asynchronous):
+            rate = sum(n / (t * each + sent.seconds) for each, n in means(law, K).items())
+            return Step(K / rate - sent.seconds, 0.0, *sent[:2], algorithm=sent.algorithm)
+        if not self.method.simulated:
+            wait = max(t * expected_max(law, K), mean) - mean
+            if self.method.buckets and sent.seconds > 0:
+                sent = sent.times(self._exposed(sent.seconds) / sent.seconds)
+            coding = self.method.coding_s if K > 1 else 0.0
+            return Step(mean, wait, *sent[:2], coding, algorithm=sent.algorithm)
+        every = policy.H if isinstance(policy, LocalSteps) else 1
+        memory = policy.slack if isinstance(policy, StaleSynchronous) else 0
+        comm = sent.seconds / t
+        found = estimate(law, K, lambda X: policy.ends(X, comm), every, memory)
+        sent = sent.times(1 / every)
+        busy = t * found.mean - sent.seconds
+        compute = min(mean, busy)  # a late worker's dropped work does not lengthen the round
+        if math.isclose(compute, busy, rel_tol=1e-9):
+            compute = busy  # rounding is not waiting
+        return Step(compute, busy - compute, *sent[:2], error_s=t * found.error, algorithm=sent.algorithm)
+
+    @property
+    def floor_s(self) -> float:
+        """Seconds that a step takes at least, told without a simulation; 0 where none is needed.
+
+        Nobody who needs every step of everyone is quicker than the worker with the largest mean. Of a round with backups,
+        K - b gradients are needed, of workers that make no more than one in each of their means.
+        """
+        if not self.method.simulated:
+            return 0.0
+        t, each, policy = self._compute_s, means(self.case.law, self.K), self.method.policy
+        sent = self._exchange.times(1 / policy.H if isinstance(policy, LocalSteps) else 1.0).seconds
+        if isinstance(policy, Synchronous):
+            return t * (self.K - policy.backups) / sum(n / mean for mean, n in each.items()) + sent
+        return t * max(each) + sent
+
+    @property
+    def time_s(self) -> float:
+        """Seconds to the accuracy asked."""
+        return self.steps * self.step.seconds
+
+    @property
+    def worker_s(self) -> float:
+        """Seconds to the accuracy asked, of all workers together."""
+        return self.K * self.time_s
+
+    @property
+    def price(self) -> float:
+        return self.worker_s / 3600 * self.case.price_per_worker_hour
+
+    @property
+    def examples_per_s(self) -> float:
+        return self.B / self.step.seconds
+
+    @property
+    def efficiency(self) -> float:
+        """Examples per second over K times those of one undisturbed worker alone, with as many examples of its own (weak
+        scaling) or with all of them (strong scaling)."""
+        return self.examples_per_s / (self.K * self.case.batch(1) / self._alone_s)
+
+    @property
+    def speedup(self) -> float:
+        """Time to the accuracy of one such worker over this time."""
+        return self.case.steps(self.case.batch(1)) * self._alone_s / self.time_s
+
+    def value(self, goal: Goal) -> float:
+        """What is to be small under ``goal``; ``math.inf`` where the goal does not allow the row."""
+        return goal.value(self.time_s, self.K, self.efficiency)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The parts of the bill, by the names of ``MEANING``, each from 0 to 1; they add up to 1.
+
+        Examples are wasted where the hyperbola says that fewer would do with small batches.
+        """
+        case, step, needed = self.case, self.step, 1.0
+        if case.S_min_steps is not None and case.B_crit_examples is not None:
+            needed = min(1.0, case.S_min_steps * case.B_crit_examples / (self.B * self.steps))
+        overhead = step.compute_s * case.overhead_s / self._compute_s
+        proper = step.compute_s - overhead
+        seconds = (proper * needed, proper * (1 - needed), overhead, step.wait_s, *step[2:5])
+        return {name: part / step.seconds for name, part in zip(MEANING, seconds, strict=True)}
+
+    @property
+    def binds(self) -> str:
+        """The largest part of the bill."""
+        parts = self.shares
+        return max(parts, key=lambda name: parts[name])
+
+    @property
+    def _backups(self) -> int:
+        return self.method.policy.backups if isinstance(self.method.policy, Synchronous) else 0
+
+    @property
+    def _compute_s(self) -> float:
+        return self.case.compute_s(self.b)
+
+    @property
+    def _alone_s(self) -> float:
+        return self.case.compute_s(self.case.batch(1)) * undisturbed(self.case.law, self.K)
+
+    @cached_property
+    def _exchange(self) -> Exchange:
+        """What is sent at a meeting (of one bucket, where there are several)."""
+        case, K, method, network = self.case, self.K, self.method, self.case.network
+        if method.how is not None:
+            found = [
+                network.allreduce(K, n * size, case.allreduce) if summed else network.all_gather(K, n * size)
+                for summed, n, size in method.how.crossings(case.parameters, case.element_bytes)
+            ]
+            used = " + ".join(dict.fromkeys(each.algorithm for each in found)) or "none"
+            return Exchange(
+                sum(each.latency_s for each in found), sum(each.bandwidth_s for each in found), used
+            )
+        if isinstance(method.policy, LocalSteps) or method.policy == Synchronous():
+            return network.allreduce(K, case.nbytes / max(1, method.buckets), case.allreduce)
+        return network.push_pull(K, case.nbytes)
+
+    def _exposed(self, bucket_s: float) -> float:
+        """Mean seconds of a step in which nothing but communication happens; ``bucket_s``: one bucket's all-reduce.
+
+        Of max over l of (f_l p + (L - l + 1) a), p the slowest worker's pass, f_l the share of it after which bucket l is
+        ready, with equal buckets the first or the last l attains the maximum, so the channel is late by
+        max(0, (L - 1) a - (f_L - f_1) p) beyond the last bucket's own a; p is random, its law known.
+        """
+        L = self.method.buckets
+        span = self.case.backward_share * (1 - 1 / L) * self._compute_s
+        backlog = (L - 1) * bucket_s
+        late = span * expected_shortfall(self.case.law, self.K, backlog / span) if span > 0 else backlog
+        return bucket_s + late

@@ -1,0 +1,61 @@
+"""Lab 12 by another route: integrals done numerically, failures drawn one by one, torchrun's own reading of its options."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def goodput(tau, delta):
+    """Work that counts a second, no restart, a failure every second on average; the expectation by quadrature."""
+    from scipy.integrate import quad
+
+    c = tau + delta
+    lost, _ = quad(lambda t: t * math.exp(-t), 0, c)  # a failure at t costs t, and the interval begins anew
+    return tau / ((lost + c * math.exp(-c)) / math.exp(-c))
+
+
+def test_12_young(verdict):
+    from scipy.optimize import minimize_scalar
+
+    kept = {}
+    for delta in (0.001, 0.1, 1.0, 3.0):
+        best = minimize_scalar(lambda tau, d=delta: -goodput(tau, d), bounds=(1e-3, 20), method="bounded")
+        kept[delta] = goodput(math.sqrt(2 * delta), delta) / -best.fun
+    assert (
+        round(100 * kept[0.1], 2) == 99.53 and round(100 * kept[3.0], 2) == 56.67
+    )  # what the verdict quotes
+    quick, slow = min(kept[0.001], kept[0.1]) > 0.99, min(kept[1.0], kept[3.0]) > 0.99
+    word = "true" if quick and slow else "true if" if quick else "false"
+    assert verdict == word
+
+
+def test_12_half(verdict, seed):
+    """Moments of failure drawn one by one; those that fall into an interval, as a share of it."""
+    rng = np.random.default_rng(seed)
+    share = {}
+    for c in (0.05, 5.0):
+        moments = rng.exponential(size=2_000_000)
+        hit = moments[moments < c]
+        share[c] = hit.mean() / c
+    rare, frequent = abs(share[0.05] - 0.5) < 0.02, abs(share[5.0] - 0.5) < 0.02
+    assert abs(share[5.0] - 0.193) < 0.002
+    word = "true" if rare and frequent else "true if" if rare else "false"
+    assert verdict == word
+
+
+def test_12_elastic(verdict):
+    """Which sizes torchrun itself would let the group have: with restarts alone, and with a range of nodes."""
+    from torch.distributed import run
+
+    def sizes(*options):
+        args = run.get_args_parser().parse_args([*options, "--nproc-per-node=1", "job.py"])
+        config, _, _ = run.config_from_args(args)
+        return config.min_nodes, config.max_nodes, config.max_restarts
+
+    alone = [sizes("--nnodes=2", f"--max-restarts={n}")[:2] for n in (0, 2, 100)]
+    ranged = sizes("--nnodes=1:2", "--max-restarts=2")[:2]
+    by_restarts, by_range = any(low < high for low, high in alone), ranged[0] < ranged[1]
+    word = "true" if by_restarts else "true if" if by_range else "false"
+    assert verdict == word

@@ -1,0 +1,109 @@
+"""Scripts under test: they are interrupted as at a terminal, and they end with the test, also when it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+MARK = "LABKIT_STARTED_BY_TEST"  # inherited by whatever the script starts, torchrun's sessions of their own included
+
+
+@contextlib.contextmanager
+def _started(
+    command: Sequence[Any],
+    env: dict[str, str] | None = None,
+    preexec_fn: Callable[[], Any] | None = None,
+    **options: Any,
+) -> Iterator[subprocess.Popen[str]]:
+    mark = uuid.uuid4().hex
+
+    def first() -> None:
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # nohup and many runners ignore it, and that is inherited
+        if preexec_fn is not None:
+            preexec_fn()
+
+    env = {**(os.environ if env is None else env), MARK: mark}
+    process = subprocess.Popen([str(c) for c in command], env=env, text=True, preexec_fn=first, **options)
+    try:
+        yield process
+    finally:
+        while left := _family(process.pid, mark):
+            for p in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    p.kill()
+            process.poll()
+            psutil.wait_procs(left, timeout=5)
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _family(pid: int, mark: str) -> list[psutil.Process]:
+    """The process, those under it, and those that it left to others, as far as they live."""
+    found = set()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        found |= {psutil.Process(pid), *psutil.Process(pid).children(recursive=True)}
+    for p in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if p.environ().get(MARK) == mark:
+                found.add(p)
+    alive = []
+    for p in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if p.status() != psutil.STATUS_ZOMBIE:
+                alive.append(p)
+    return alive
+
+
+@pytest.fixture(scope="session")
+def started() -> Callable[..., AbstractContextManager[subprocess.Popen[str]]]:
+    """`with started(command, **options) as process`: a Popen of text, whose whole family ends with the `with`."""
+    return _started
+
+
+@pytest.fixture(scope="session")
+def ran() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`ran(command, timeout, **options)`: what subprocess.run gives, and nothing that the command started is left."""
+
+    def run(command: Sequence[Any], timeout: float, **options: Any) -> subprocess.CompletedProcess[str]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with _started(command, **pipes, **options) as process:
+            out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess([str(c) for c in command], process.returncode, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def make_figure() -> Callable[..., Any]:
+    """`make_figure(name, **parameters)`; the figure of compressors gets some runs to show where none are given."""
+    from labkit.compress import QSGD, ErrorFeedback, Identity, Sign, TopK
+    from labkit.show import figure
+    from labkit.show.figures.compressors import curve
+
+    ways = {
+        "plain": (Identity(), 0.10, 0.0), "QSGD, s = 7": (QSGD(7), 0.095, 4e-6),
+        "top 1 %": (ErrorFeedback(TopK(0.01)), 0.03, 4e-6),
+        "sign": (ErrorFeedback(Sign()), 0.09, 4e-6), "top 10 %": (ErrorFeedback(TopK(0.1)), 0.08, 4e-6),
+    }  # fmt: skip
+    runs = [
+        curve(n, how, 2 * np.exp(-pace * np.arange(41)), 4, 200, 8, s) for n, (how, pace, s) in ways.items()
+    ]
+
+    def made(name: str, **parameters: Any) -> Any:
+        return figure(name, **({"curves": runs} if name == "compressors" else {}) | parameters)
+
+    return made
