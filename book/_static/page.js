@@ -9,17 +9,17 @@
     ".cell_output .text_html": "output, scrolls sideways",
     "pre": "code or output, scrolls sideways",
   };
-  function reachable() {
-    for (const [selector, name] of Object.entries(BOXES)) {
-      for (const box of document.querySelectorAll(`.bd-article ${selector}`)) {
-        const scrolls = box.scrollWidth > box.clientWidth + 1;
-        if (scrolls) {
-          box.tabIndex = 0;
-          box.setAttribute("role", "region");
-          box.setAttribute("aria-label", name);
-        } else if (box.getAttribute("aria-label") === name) {
-          for (const attribute of ["tabindex", "role", "aria-label"]) box.removeAttribute(attribute);
-        }
+  const boxes = () => document.querySelectorAll(Object.keys(BOXES).map((selector) => `.bd-article ${selector}`).join());
+  function reachable(changed) {
+    const seen = changed.map(({ target }) => [target, target.scrollWidth > target.clientWidth + 1]);
+    for (const [box, scrolls] of seen) {
+      const name = Object.entries(BOXES).find(([selector]) => box.matches(selector))[1];
+      if (scrolls) {
+        box.tabIndex = 0;
+        box.setAttribute("role", "region");
+        box.setAttribute("aria-label", name);
+      } else if (box.getAttribute("aria-label") === name) {
+        for (const attribute of ["tabindex", "role", "aria-label"]) box.removeAttribute(attribute);
       }
     }
   }
@@ -33,9 +33,8 @@
     for (const list of document.querySelectorAll('.citation-list[role="list"]')) list.removeAttribute("role");
     const typeset = window.MathJax?.startup?.promise ?? Promise.resolve();
     typeset.then(() => {
-      reachable();
-      let waiting = 0;
-      addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(reachable, 150); });
+      const watch = new ResizeObserver(reachable); /* narrower, wider, or shown for the first time */
+      for (const box of boxes()) watch.observe(box);
     });
   }
 

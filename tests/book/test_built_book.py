@@ -131,20 +131,26 @@ def test_all_mathematics_is_typeset_and_every_picture_drawn(wide: Any) -> None:
 
 
 # Thousands of coloured words and drawn letters would cost axe most of its time: code becomes plain text meanwhile (its
-# colours are looked at below, once), a formula one letter (MathJax describes it to screen readers by itself).
+# colours are looked at below, once), a formula one letter (MathJax describes it to screen readers by itself). Both keep
+# their size: what scrolls must scroll, and be marked as scrolling, before, meanwhile and afterwards.
 PLAIN = """() => {
   const all = '.highlight pre, article mjx-container, article code, article em.sig-param';
   window.taken = [...document.querySelectorAll(all)].map(e => {
     const inside = [...e.childNodes], wraps = e.querySelector('.labkit-line') !== null;
-    e.replaceChildren(e.matches('mjx-container') ? 'x' : e.textContent);
-    if (wraps) e.style = 'white-space: pre-wrap; overflow-wrap: anywhere';
-    return [e, inside, wraps];
+    return [e, inside, e.getAttribute('style'), wraps, e.scrollWidth, e.getBoundingClientRect().height];
   });
+  for (const [e, , , wraps, width, height] of window.taken) {
+    const formula = e.matches('mjx-container');
+    e.replaceChildren(formula ? 'x' : e.textContent);
+    if (wraps) e.style = 'white-space: pre-wrap; overflow-wrap: anywhere';
+    if (formula && e.closest('div.math')) e.style = `min-width: ${width}px; height: ${height}px`;
+  }
 }"""
 RESTORED = """() => {
-  for (const [e, inside, wraps] of window.taken) {
+  for (const [e, inside, style] of window.taken) {
     e.replaceChildren(...inside);
-    if (wraps) e.removeAttribute('style');
+    if (style === null) e.removeAttribute('style');
+    else e.setAttribute('style', style);
   }
 }"""
 
