@@ -16,6 +16,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import contents
+
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = ("true", "true if", "false", "not decided here")
 IGNORED = "nbval-ignore-output"
@@ -172,7 +174,7 @@ def outputs(notebook: Path) -> str:
 def audited(root: Path = ROOT, only: str = "") -> list[tuple[str, str, list[Claim]]]:
     """Every lab in the book's order: its file's name, its title, its claims. only: labs whose text holds this."""
     found = []
-    for path in sorted((root / "notebooks").glob("*.md"), key=_number):
+    for path in (root / "notebooks" / f"{name}.md" for name in contents.labs(root)):
         source = path.read_text()
         if only not in source:
             continue
@@ -188,10 +190,6 @@ def audited(root: Path = ROOT, only: str = "") -> list[tuple[str, str, list[Clai
         except ValueError as error:
             raise ValueError(f"{path.name}: {error}") from None
     return found
-
-
-def _number(path: Path) -> tuple[list[int], str]:
-    return [int(x) for x in re.findall(r"\d+", path.stem)], path.stem
 
 
 def write(root: Path = ROOT) -> None:

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import contents
+
 ROOT = Path(__file__).resolve().parents[2]
 
 #: How a worker of a lab puts a tensor or a model on its own device.
@@ -47,19 +49,14 @@ def page(records: list[dict[str, Any]], labs: dict[str, str]) -> str:
     """The Markdown. records: as `make gpu` wrote them; labs: the text of every lab there is, by its name."""
     on = [name for name, text in labs.items() if ON_DEVICE.search(text)]
     off = [name for name in labs if name not in on]
-    opening = _OPENING.format(n=len(labs), n_on=len(on), n_off=len(off), on=_links(on), off=_links(off))
+    opening = _OPENING.format(n=len(labs), n_on=len(on), n_off=len(off), on=_links(on, labs), off=_links(off, labs))
     body = "".join(_section(r, list(labs)) for r in records) if records else _NONE
     return opening + body.rstrip("\n") + "\n"
 
 
-def _links(names: list[str]) -> str:
-    return ", ".join(f"{{doc}}`{_title(name)} <../notebooks/{name}>`" for name in names) or "none"
-
-
-def _title(name: str) -> str:
-    """2_2_barriers: 2.2; 10_7_finale: 10.7 finale; 11_sharded_training: 11."""
-    number = ".".join(re.findall(r"\d+", name))
-    return f"{number} finale" if name.endswith("_finale") else number
+def _links(names: list[str], labs: dict[str, str]) -> str:
+    said = (f"{{doc}}`{contents.label(name, list(labs))} <../notebooks/{name}>`" for name in names)
+    return ", ".join(said) or "none"
 
 
 def _section(r: dict[str, Any], labs: list[str]) -> str:
@@ -90,12 +87,10 @@ def _outcome(done: dict[str, Any] | None) -> str:
 def current(root: Path = ROOT) -> str:
     """The page as the recorded files and the labs there are say it should be."""
     records = [json.loads(path.read_text()) for path in sorted((root / "book" / "results").glob("*.json"))]
-    labs = sorted((root / "notebooks").glob("*.md"), key=lambda path: (_number(path.stem), path.stem))
-    return page(records, {path.stem: path.read_text(encoding="utf-8") for path in labs})
-
-
-def _number(name: str) -> list[int]:
-    return [int(x) for x in re.findall(r"\d+", name)]
+    return page(
+        records,
+        {name: (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8") for name in contents.labs(root)},
+    )
 
 
 def write(root: Path = ROOT) -> None:

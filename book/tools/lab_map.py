@@ -13,18 +13,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import yaml
+import contents
 from closure import CODE_CELL
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = "% map of the labs"
 #: Each lab's short name, its column in the drawing, and the labs without which it would be hard to follow.
 LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
-    "2_2_barriers": ("Barriers", 1.75, ()),
     "10_1_empirical_risk": ("A sum", 0.4, ()),
     "10_2_minibatch_sgd": ("Mini-batches", 0, ("10_1_empirical_risk",)),
-    "10_3_synchronous_sgd": ("Synchronous", 1.75, ("2_2_barriers", "10_1_empirical_risk")),
-    "10_4_asynchronous_sgd": ("Asynchronous", 0, ("10_3_synchronous_sgd",)),
+    "10_3_synchronous_sgd": ("Synchronous", 1.75, ("10_1_empirical_risk",)),
+    "2_2_barriers": ("Barriers", 0, ("10_3_synchronous_sgd",)),
+    "10_4_asynchronous_sgd": ("Asynchronous", 0, ("2_2_barriers",)),
     "10_5_all_reduce": ("All-reduce", 3.6, ()),
     "10_6_stale_gradients": ("Stale gradients", 0, ("10_4_asynchronous_sgd",)),
     "10_7_fewer_bytes": ("Fewer bytes", 3.1, ("10_3_synchronous_sgd", "10_5_all_reduce")),
@@ -32,8 +32,8 @@ LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
     "10_8_large_batches": ("Large batches", 1, ("10_2_minibatch_sgd", "10_3_synchronous_sgd")),
     "10_9_lower_bounds": ("Lower bounds", 3.3, ("10_7_fewer_bytes",)),
     "10_10_choosing": ("Choosing", 1, ("10_6_stale_gradients", "10_7_fewer_bytes", "10_8_large_batches")),
-    "11_sharded_training": ("Sharding", 4.1, ("10_3_synchronous_sgd", "10_5_all_reduce")),
-    "12_failures": ("Failures", 2.05, ("10_3_synchronous_sgd",)),
+    "a_sharded_training": ("Sharding", 4.1, ("10_3_synchronous_sgd", "10_5_all_reduce")),
+    "b_failures": ("Failures", 2.05, ("10_3_synchronous_sgd",)),
 }
 WORDS_A_MINUTE, MINUTES_A_CELL = 180, 0.5
 NEEDS = {  # what a lab's code shows, and what that means
@@ -63,13 +63,6 @@ class Lab:
     seconds: float | None
 
 
-def in_book(root: Path = ROOT) -> list[str]:
-    """The labs that the table of contents lists, in its order."""
-    parts = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["parts"]
-    files = [chapter["file"] for part in parts for chapter in part["chapters"]]
-    return [Path(f).name for f in files if re.fullmatch(r"notebooks/\w+", f)]
-
-
 def read(name: str, root: Path = ROOT) -> Lab:
     """A lab from its text. KeyError if nobody has said what it builds on."""
     short, column, after = LABS[name]
@@ -78,12 +71,11 @@ def read(name: str, root: Path = ROOT) -> Lab:
     cells = CODE_CELL.findall(body)
     code = "\n".join(cells)
     words = len(re.findall(r"\w+", CODE_CELL.sub("", body)))
-    number = ".".join(re.findall(r"^\d+(?:_\d+)?", name)[0].split("_"))
-    title = re.search(r"^# (?:[\d.]+ )?(.+)$", body, re.MULTILINE)
+    title = re.search(r"^# (?:[\d.A-Z]+ )?(.+)$", body, re.MULTILINE)
     times = root / "book" / "run_times.json"
     took = json.loads(times.read_text(encoding="utf-8")) if times.exists() else {}
     return Lab(
-        name, number, short, column, title[1].split(":")[0] if title else name, after,
+        name, contents.label(name, contents.labs(root)), short, column, title[1].split(":")[0] if title else name, after,
         tuple(what for pattern, what in NEEDS.items() if re.search(pattern, code, re.MULTILINE)),
         5 * max(1, round((words / WORDS_A_MINUTE + len(cells) * MINUTES_A_CELL) / 5)),
         took.get(name, {}).get("seconds"),
@@ -136,7 +128,7 @@ def edge(above: tuple[float, float], below: tuple[float, float]) -> str:
 def box(lab: Lab, x: float, y: float) -> str:
     """A lab: its number and, in at most two lines, its name; a link."""
     words = lab.short.rsplit(maxsplit=1) if len(lab.short) > 11 else [lab.short]
-    head = "Finale" if "finale" in lab.name else lab.number
+    head = lab.number
     first = y + 4 - 6.5 * len(words)
     lines = [
         f'<text x="{x:g}" y="{first:g}" fill="currentColor" font-weight="bold" font-size="12">{head}</text>'
@@ -153,7 +145,7 @@ def box(lab: Lab, x: float, y: float) -> str:
 def table(labs: list[Lab]) -> str:
     """What each lab needs, as a Markdown table."""
     lines = ["| lab | builds on | read | run | needs, beside worker processes |", "|---|---|---|---|---|"]
-    number = {lab.name: lab.number + (" finale" if "finale" in lab.name else "") for lab in labs}
+    number = {lab.name: lab.number for lab in labs}
     for lab in labs:
         after = ", ".join(number[a] for a in lab.after if a in number) or "–"
         run = "not noted" if lab.seconds is None else f"{lab.seconds:.0f}\N{NO-BREAK SPACE}s"
@@ -177,7 +169,7 @@ def where(labs: list[Lab], root: Path = ROOT) -> str:
 
 def page(root: Path = ROOT) -> str:
     """The map: the graph, the table, and where its times come from."""
-    labs = [read(name, root) for name in in_book(root)]
+    labs = [read(name, root) for name in contents.labs(root)]
     return f"```{{raw}} html\n{drawing(labs)}\n```\n\n{table(labs)}\n\n{where(labs, root)}"
 
 

@@ -89,9 +89,10 @@ def exercise_set(name: str) -> dict[str, Exercise]:
     return {e.id: e for e in module.EXERCISES}
 
 
-def book_order(name: str) -> list[int]:
-    """By which sets ("10.3") and exercises ("10.3-2") stand in the order of the book."""
-    return [int(part) for part in name.replace("-", ".").split(".") if part.isdigit()]
+def book_order(name: str) -> list[tuple[bool, int, str]]:
+    """By which sets ("10.3", then "A") and exercises ("10.3-2") stand in order."""
+    parts = name.replace("-", ".").split(".")
+    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def all_exercises() -> Iterator[Exercise]:

@@ -2,7 +2,7 @@
 
     python -m labkit.grade.assignment 12 --out COURSE/source/failures
 
-writes ``12_exercises.ipynb`` there: each answer a solution cell, each check a locked test with the exercise's points and
+writes ``b_exercises.ipynb`` there: each answer a solution cell, each check a locked test with the exercise's points and
 hidden questions of other seeds, each answer in words a cell that a person grades. After that it is nbgrader's (``nbgrader
 generate_assignment failures``, and so on). What this gives up: nbgrader runs answer, judge and check in one process, so it
 has none of our isolation.

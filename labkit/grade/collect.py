@@ -26,8 +26,10 @@ from labkit.grade.notebook import printable
 from labkit.grade.roster import METADATA, handed_in_by, submitters
 
 MOST_FILES, MOST_BYTES = 20_000, 4_000_000_000  # of an archive
-# 10_3_exercises, 10_3_exercises (1), 10_3 (1), 11, 2_2-Copy1
-_GENERIC = re.compile(r"\d{1,2}([_.-]\d{1,2})?([ _-]?exercises)?[ _-]*(\(\d+\)|copy ?\d*)?", re.IGNORECASE)
+# 10_3_exercises, 10_3_exercises (1), 10_3 (1), a_exercises, 2_2-Copy1
+_GENERIC = re.compile(
+    r"(\d{1,2}([_.-]\d{1,2})?|[a-z])([ _-]?exercises)?[ _-]*(\(\d+\)|copy ?\d*)?", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def safe(text: str) -> str:
 def _entry(r: Row, e: Outcome | None) -> dict[str, Any]:
     """All that is known of an exercise of a submission, or of a submission as a whole.
 
-    Sets and exercises have words before them, so that a spreadsheet takes them neither for dates (11-1) nor numbers (10.10).
+    Sets and exercises have words before them, so that a spreadsheet takes them neither for dates (2-1) nor numbers (10.10).
     """
     line = {"student": r.student, "submission": r.submission, "set": f"set {r.set}" if r.set else "",
             "status": r.status, "message": r.message, "flags": "; ".join(r.flags)}  # fmt: skip

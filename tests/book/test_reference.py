@@ -156,14 +156,14 @@ def lab_map(tool) -> ModuleType:
 
 
 def test_every_lab_of_the_book_is_on_the_map_after_those_it_builds_on(lab_map) -> None:
-    order = lab_map.in_book()
+    order = lab_map.contents.labs()
     assert set(order) <= set(lab_map.LABS), "say in book/tools/lab_map.py what the new lab builds on"
     for name in order:
         assert all(order.index(a) < order.index(name) for a in lab_map.LABS[name][2] if a in order)
 
 
 def test_no_box_hides_another_and_every_line_leads_down(lab_map) -> None:
-    labs = [lab_map.read(name) for name in lab_map.in_book()]
+    labs = [lab_map.read(name) for name in lab_map.contents.labs()]
     at = lab_map.places(labs)
     for lab in labs:
         for other in labs:
@@ -173,7 +173,7 @@ def test_no_box_hides_another_and_every_line_leads_down(lab_map) -> None:
 
 
 def test_what_a_lab_needs_is_read_off_its_code(lab_map) -> None:
-    labs = {name: lab_map.read(name) for name in lab_map.in_book()}
+    labs = {name: lab_map.read(name) for name in lab_map.contents.labs()}
     finale = " ".join(labs["10_7_finale"].needs)
     assert "torch models" in finale and "namespaces" in finale
     assert labs["10_2_minibatch_sgd"].needs == ()
@@ -182,7 +182,7 @@ def test_what_a_lab_needs_is_read_off_its_code(lab_map) -> None:
 
 def test_the_map_links_every_lab_twice_and_says_where_times_come_from(lab_map) -> None:
     page = lab_map.page()
-    for name in lab_map.in_book():
+    for name in lab_map.contents.labs():
         assert f'href="../notebooks/{name}.html"' in page and f"</notebooks/{name}>`" in page
     assert "aria-label=" in page
     assert "Running times are those of" in page or "No running time" in page

@@ -43,12 +43,12 @@ def test_every_exercise_has_its_points_once_and_every_answer_a_cell(name):
 
 def test_what_is_missing_is_said(tmp_path, capsys):
     nb = released("12")
-    nb["cells"] = [c for c in nb["cells"] if 'check("12-3"' not in "".join(c["source"])]
-    with pytest.raises(ValueError, match="an answer and a check of 12-3"):
+    nb["cells"] = [c for c in nb["cells"] if 'check("B-3"' not in "".join(c["source"])]
+    with pytest.raises(ValueError, match="an answer and a check of B-3"):
         _assignment(nb, "12", [1])
     assert main(["99", "--out", str(tmp_path)]) == 2 and "99_exercises" in capsys.readouterr().err
     assert main(["12", "--out", str(tmp_path / "a"), "--notebooks", str(RELEASED)]) == 0
-    assert (tmp_path / "a" / "12_exercises.ipynb").exists()
+    assert (tmp_path / "a" / "b_exercises.ipynb").exists()
 
 
 @pytest.mark.weekly
@@ -70,7 +70,7 @@ def test_the_released_nbgrader_makes_hands_out_and_marks_it(tmp_path):
         assert done.returncode == 0, done.stderr[-3000:]
 
     nbgrader("generate_assignment", "failures")
-    handed_out = json.loads((course / "release" / "failures" / "12_exercises.ipynb").read_text())
+    handed_out = json.loads((course / "release" / "failures" / "b_exercises.ipynb").read_text())
     assert "HIDDEN" not in json.dumps(handed_out) and "NotImplementedError" in json.dumps(handed_out)
     right = (
         "import numpy as np\ndef failures(m, K, T):\n    return m / K, T * K / m, float(np.exp(-T * K / m))\n"
@@ -81,11 +81,11 @@ def test_the_released_nbgrader_makes_hands_out_and_marks_it(tmp_path):
         "carla": None,
     }.items():
         nb = json.loads(json.dumps(handed_out))
-        (cell,) = [c for c in nb["cells"] if "exercise-12-1" in c["metadata"].get("tags", [])]
+        (cell,) = [c for c in nb["cells"] if "exercise-B-1" in c["metadata"].get("tags", [])]
         cell["source"] = source or cell["source"]
         folder = course / "submitted" / student / "failures"
         folder.mkdir(parents=True)
-        (folder / "12_exercises.ipynb").write_text(json.dumps(nb))
+        (folder / "b_exercises.ipynb").write_text(json.dumps(nb))
     nbgrader("autograde", "failures")
     nbgrader("export")
     lines = (course / "grades.csv").read_text().splitlines()

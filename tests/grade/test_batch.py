@@ -432,7 +432,7 @@ def test_a_file_that_could_not_be_read_is_marked_as_a_whole(tmp_path):
 
 
 def test_a_blank_gradebook_cell_means_not_handed_in_and_columns_stand_in_the_book_s_order(tmp_path):
-    untouched = Row("dora", "d", "11", exercises=(Outcome("11-1", "", "NO_RESULT", 0, 2),))
+    untouched = Row("dora", "d", "A", exercises=(Outcome("A-1", "", "NO_RESULT", 0, 2),))
     left = Row("emil", "e", "", "LEFT_OUT", "a lab")
     given = [
         Row("anna", "b", "10.10", exercises=(Outcome("10.10-1", "", "PASS", 1, 2),)),

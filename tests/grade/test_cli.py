@@ -246,7 +246,7 @@ def test_every_command_of_the_guide_does_what_it_says(quick, tmp_path, monkeypat
                 Path("marks.csv").write_text(text.replace("2.2-6,3,,", "2.2-6,3,3,Good."))
             assert main([*words[2:], *([] if "--merge" in words else ["--jobs", "1"])], f.fake) == OK, line
         elif (
-            words[0] != "book/tools/coverage.py"
+            words[0] != "book/tools/objectives.py"
         ):  # which writes into the book; tests/book/test_coverage.py has it
             assert (
                 subprocess.run(

@@ -1,4 +1,4 @@
-"""Key of problem set 11: solutions, and the mistakes that students make."""
+"""Key of problem set A: solutions, and the mistakes that students make."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from labkit.collectives import all_gather, own_chunk, reduce_scatter, ring
 from labkit.exercises import Case
-from labkit.exercises.sets.s11 import _buckets_judge, _step_judge
+from labkit.exercises.sets.sA import _buckets_judge, _step_judge
 
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
@@ -212,16 +212,16 @@ def traffic(K, P, stage, micro_batches, keep, gathers=None, itemsize=2):
 
 
 SOLUTIONS = {
-    "11-1": buckets,
-    "11-2": average,
-    "11-3": least_workers,
-    "11-4": sharded_step,
-    "11-5": clipped_chunk,
-    "11-6": traffic,
+    "A-1": buckets,
+    "A-2": average,
+    "A-3": least_workers,
+    "A-4": sharded_step,
+    "A-5": clipped_chunk,
+    "A-6": traffic,
 }
 
 MUTANTS = {
-    "11-1": [
+    "A-1": [
         buckets_forward,
         buckets_never_over,
         buckets_forget_the_rest,
@@ -230,7 +230,7 @@ MUTANTS = {
         lambda nbytes, limit: [list(reversed(range(len(nbytes))))] if nbytes else [],
         lambda nbytes, limit: buckets(nbytes, limit)[::-1],
     ],
-    "11-2": [
+    "A-2": [
         average_never_none,
         average_of_the_users,
         average_skips_its_own,
@@ -238,7 +238,7 @@ MUTANTS = {
         average_of_sums,
         average_in_two,
     ],
-    "11-3": [
+    "A-3": [
         lambda *q: (least_workers(*q)[0], (least_workers(*q)[1] or 0) + 1),
         lambda *q: (least_workers(*q)[0], least_workers(*q)[1] or 0),
         lambda P, stage, p, g, s, c: least_workers(P, stage, p, g, s, c, cut={0: 0, 1: s, 2: g, 3: p}[stage]),
@@ -247,7 +247,7 @@ MUTANTS = {
         lambda *q: (8 * least_workers(*q)[0], least_workers(*q)[1]),
         lambda *q: least_workers(*q)[1] or 1,
     ],
-    "11-4": [
+    "A-4": [
         step_of_the_sum,
         step_by_allreduce,
         step_own_gradient,
@@ -256,14 +256,14 @@ MUTANTS = {
         step_forgets_momentum,
         step_in_place,
     ],
-    "11-5": [
+    "A-5": [
         clips_its_own,
         clips_by_the_sum_of_lengths,
         clips_by_the_square,
         always_rescales,
         gathers_the_gradient,
     ],
-    "11-6": [
+    "A-6": [
         lambda K, P, stage, m, keep: traffic(K, P, stage, 1, keep),
         lambda K, P, stage, m, keep: traffic(K, P, stage, m, False),
         lambda K, P, stage, m, keep: traffic(K, P, stage, m, keep, itemsize=4),
@@ -293,4 +293,4 @@ def more_workers_than_elements(rng):
     )
 
 
-HIDDEN = {"11-1": a_parameter_of_no_bytes, "11-4": more_workers_than_elements}
+HIDDEN = {"A-1": a_parameter_of_no_bytes, "A-4": more_workers_than_elements}

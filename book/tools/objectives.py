@@ -1,6 +1,6 @@
 """What the labs promise and what the problem sets ask for: book/coverage.md, from the labs, the sets and the key.
 
-python book/tools/coverage.py      write the page
+python book/tools/objectives.py      write the page
 
 An objective is a bullet under "After this lab you can". An exercise names those it is about (``Exercise.objectives``);
 a mutant is a plausible mistake that its judge must catch (``tests/exercises``).
@@ -17,6 +17,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+
+import contents  # noqa: E402
 
 from labkit.exercises.exercise import Exercise, exercise_set  # noqa: E402
 
@@ -40,10 +42,9 @@ class Lab:
     set: str
 
 
-def labs(folder: Path) -> list[Lab]:
-    """All labs in ``folder``, in reading order. Raises ValueError for one without objectives."""
-    found = [lab(p.stem, p.read_text()) for p in folder.glob("*.md") if re.match(r"\d", p.name)]
-    return sorted(found, key=lambda x: ([int(n) for n in x.set.split(".")], "finale" in x.name))
+def labs(root: Path) -> list[Lab]:
+    """All labs, in reading order. Raises ValueError for one without objectives."""
+    return [lab(name, (root / "notebooks" / f"{name}.md").read_text()) for name in contents.labs(root)]
 
 
 def lab(name: str, text: str) -> Lab:
@@ -55,10 +56,7 @@ def lab(name: str, text: str) -> Lab:
             f"{name} must have a title and, under 'After this lab you can', a list of objectives"
         )
     items = re.split(r"^- ", bullets[1], flags=re.M)[1:]
-    number = re.match(r"(\d+)(?:_(\d+))?(?!\d)", name)
-    assert number is not None
-    name_of_set = f"{number[1]}.{number[2]}" if number[2] else number[1]
-    return Lab(name, title[1], tuple(" ".join(i.split()).rstrip(";.") for i in items), name_of_set)
+    return Lab(name, title[1], tuple(" ".join(i.split()).rstrip(";.") for i in items), contents.number(name))
 
 
 def numbered(all_labs: list[Lab]) -> list[tuple[Lab, int, str]]:
@@ -124,7 +122,7 @@ def page(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]], mutants: dic
 
 def read(root: Path = ROOT) -> tuple[list[Lab], dict[str, dict[str, Exercise]], dict[str, int]]:
     """The labs, the problem sets and the number of mutants of each exercise, as they are in this repository."""
-    all_labs = labs(root / "notebooks")
+    all_labs = labs(root)
     sets = {x.set: exercise_set(x.set) for x in all_labs}
     mutants = {id: len(m) for name in sets for id, m in _key(root, name).MUTANTS.items()}
     return all_labs, sets, mutants

@@ -1,4 +1,4 @@
-"""Lab 12 by another route: integrals done numerically, failures drawn one by one, torchrun's own reading of its options."""
+"""Lab B by another route: integrals done numerically, failures drawn one by one, torchrun's own reading of its options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def goodput(tau, delta):
     return tau / ((lost + c * math.exp(-c)) / math.exp(-c))
 
 
-def test_12_young(verdict):
+def test_b_young(verdict):
     from scipy.optimize import minimize_scalar
 
     kept = {}
@@ -31,7 +31,7 @@ def test_12_young(verdict):
     assert verdict == word
 
 
-def test_12_half(verdict, seed):
+def test_b_half(verdict, seed):
     """Moments of failure drawn one by one; those that fall into an interval, as a share of it."""
     rng = np.random.default_rng(seed)
     share = {}
@@ -45,7 +45,7 @@ def test_12_half(verdict, seed):
     assert verdict == word
 
 
-def test_12_elastic(verdict):
+def test_b_elastic(verdict):
     """Which sizes torchrun itself would let the group have: with restarts alone, and with a range of nodes."""
     from torch.distributed import run
 

@@ -1,4 +1,4 @@
-"""Problem set 11: sharded synchronous training.
+"""Problem set A: sharded synchronous training.
 
 What is right is computed from the questions: torch's rule for buckets (Li et al. 2020, section 3.2.3), ZeRO's memory and
 volume (Rajbhandari et al. 2020, sections 3.1, 5 and 7), the ring's bytes (Patarasuk and Yuan 2009). No solutions here.
@@ -272,10 +272,10 @@ def _traffic_case(K: int, P: int, stage: int, m: int, keep: bool) -> Case:
 
 
 EXERCISES = (
-    Exercise("11-1", "Which gradients travel together", 3, "buckets", _buckets, objectives=(1,)),
-    Exercise("11-2", "Parameters that took no part", 4, "average", _average, objectives=(4,)),
+    Exercise("A-1", "Which gradients travel together", 3, "buckets", _buckets, objectives=(1,)),
+    Exercise("A-2", "Parameters that took no part", 4, "average", _average, objectives=(4,)),
     Exercise(
-        "11-3",
+        "A-3",
         "How many workers until it fits",
         3,
         "least_workers",
@@ -283,12 +283,12 @@ EXERCISES = (
         objectives=(2,),
         withheld=("labkit.plan.memory.zero_memory",),
     ),
-    Exercise("11-4", "One sharded step", 4, "sharded_step", _sharded_step, objectives=(4,)),
+    Exercise("A-4", "One sharded step", 4, "sharded_step", _sharded_step, objectives=(4,)),
     Exercise(
-        "11-5", "The length of a gradient in pieces", 2, "clipped_chunk", _clipped_chunk, objectives=(4,)
+        "A-5", "The length of a gradient in pieces", 2, "clipped_chunk", _clipped_chunk, objectives=(4,)
     ),
     Exercise(
-        "11-6",
+        "A-6",
         "What a step sends",
         3,
         "traffic",

@@ -1,4 +1,4 @@
-"""Problem set 12: failures.
+"""Problem set B: failures.
 
 What is right is computed from the questions: exponential failures (Daly 2006, equation 13 and its derivation), Young's
 first-order cost (Young 1974), what a POSIX rename and fsync promise (POSIX.1-2017), binomial tails. No solutions here.
@@ -343,10 +343,10 @@ def _diagnose_judge(right: Any) -> Judge:
 
 
 EXERCISES = (
-    Exercise("12-1", "How often does it fail?", 2, "failures", _failures, objectives=(1,)),
-    Exercise("12-2", "A checkpoint every n steps", 3, "interval_steps", _interval_steps, objectives=(1,)),
-    Exercise("12-3", "Goodput with a safe restart", 3, "safe_goodput", _safe_goodput, objectives=(1,)),
-    Exercise("12-4", "Which steps are computed?", 3, "computed", _computed, objectives=(2,)),
-    Exercise("12-5", "A save that survives", 4, "save", _atomic, objectives=(2, 3)),
-    Exercise("12-6", "Read a recording", 4, "diagnose", _diagnose, objectives=(4,)),
+    Exercise("B-1", "How often does it fail?", 2, "failures", _failures, objectives=(1,)),
+    Exercise("B-2", "A checkpoint every n steps", 3, "interval_steps", _interval_steps, objectives=(1,)),
+    Exercise("B-3", "Goodput with a safe restart", 3, "safe_goodput", _safe_goodput, objectives=(1,)),
+    Exercise("B-4", "Which steps are computed?", 3, "computed", _computed, objectives=(2,)),
+    Exercise("B-5", "A save that survives", 4, "save", _atomic, objectives=(2, 3)),
+    Exercise("B-6", "Read a recording", 4, "diagnose", _diagnose, objectives=(4,)),
 )

@@ -1,4 +1,4 @@
-"""Lab 11 by another route: sums in plain numpy, bytes of torch's own tensors, messages counted one by one."""
+"""Lab A by another route: sums in plain numpy, bytes of torch's own tensors, messages counted one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ring_order(g, cuts):
     return total
 
 
-def test_11_overlap(verdict, seed):
+def test_a_overlap(verdict, seed):
     same, gap = {}, 0.0
     for K in (2, 3):
         agree = []
@@ -38,7 +38,7 @@ def test_11_overlap(verdict, seed):
     assert rounding and verdict == word
 
 
-def test_11_mixed(verdict):
+def test_a_mixed(verdict):
     """Tensors as each of 64 workers would hold them, in torch's own dtypes: how many bytes they take."""
     import torch
 
@@ -64,7 +64,7 @@ def sent(K, n, gathers, scatters):
     return sum(n // K for _ in range(gathers + scatters) for _ in range(K - 1))
 
 
-def test_11_zero_3(verdict):
+def test_a_zero_3(verdict):
     """Collectives written down one by one: an all-reduce is a scatter and a gather."""
     K, layers, n = 4, 5, 4000
     plain = layers * sent(K, n, 1, 1)
@@ -83,7 +83,7 @@ def test_11_zero_3(verdict):
     assert found == [1.5, 1.0, 6.0] and verdict == word
 
 
-def test_11_free(verdict):
+def test_a_free(verdict):
     """Stage 1: the gradient's chunk and the parameters' gather, or a whole all-reduce and the gather on top."""
     for K in (2, 4, 8):
         n = 8000

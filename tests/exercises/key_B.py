@@ -1,4 +1,4 @@
-"""Key of problem set 12: solutions, and the mistakes that students make."""
+"""Key of problem set B: solutions, and the mistakes that students make."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import binom
 
 from labkit.exercises import Case
-from labkit.exercises.sets.s12 import _computed_judge, _steps_case
+from labkit.exercises.sets.sB import _computed_judge, _steps_case
 
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
@@ -153,16 +153,16 @@ def waiting_is_the_link(work, stay):
 
 
 SOLUTIONS = {
-    "12-1": failures,
-    "12-2": interval_steps,
-    "12-3": safe_goodput,
-    "12-4": computed,
-    "12-5": save,
-    "12-6": diagnose,
+    "B-1": failures,
+    "B-2": interval_steps,
+    "B-3": safe_goodput,
+    "B-4": computed,
+    "B-5": save,
+    "B-6": diagnose,
 }
 
 MUTANTS = {
-    "12-1": [
+    "B-1": [
         lambda m, K, T: (m, T / m, math.exp(-T / m)),
         lambda m, K, T: (m * K, T / (m * K), math.exp(-T / (m * K))),
         lambda m, K, T: (m / K, T * K / m, 1 - math.exp(-T * K / m)),
@@ -171,7 +171,7 @@ MUTANTS = {
         lambda m, K, T: (m / K, round(T * K / m), math.exp(-T * K / m)),
         lambda m, K, T: m / K,
     ],
-    "12-2": [
+    "B-2": [
         lambda d, M, s: round(young(d, M) / s),
         lambda d, M, s: max(1, round(young(d, M) / s)),
         lambda d, M, s: max(1, math.floor(young(d, M) / s)),
@@ -181,7 +181,7 @@ MUTANTS = {
         lambda d, M, s: max(1, round(young(d, M))),
         lambda d, M, s: 1,
     ],
-    "12-3": [
+    "B-3": [
         goodput,
         first_order,
         one_failure_at_most,
@@ -192,7 +192,7 @@ MUTANTS = {
         lambda tau, delta, R, M: tau / (M * math.expm1((tau + delta + R) / M)),
         lambda tau, delta, R, M: safe_goodput(young(max(delta, 1e-3), M), delta, R, M),
     ],
-    "12-4": [
+    "B-4": [
         computed_from_scratch,
         computed_without_loss,
         computed_counting_the_kill,
@@ -202,7 +202,7 @@ MUTANTS = {
         lambda T, every, kills: len(computed(T, every, kills)),
         lambda T, every, kills: computed(T, every, kills[:1]),
     ],
-    "12-5": [
+    "B-5": [
         lambda name: [("write", name)],
         lambda name: [("write", name), ("sync", name), ("sync_folder",)],
         lambda name: [("write", name + "~"), ("rename", name + "~", name), ("sync_folder",)],
@@ -222,7 +222,7 @@ MUTANTS = {
         lambda name: ["write", "sync", "rename"],
         lambda name: [],
     ],
-    "12-6": [
+    "B-6": [
         blames_the_most_often_last,
         blames_twice_its_share,
         blames_by_the_mean,
@@ -253,4 +253,4 @@ def more_intervals(rng):
         yield _steps_case(float(rng.uniform(1, 90)), float(rng.uniform(500, 50000)), step, "hidden")
 
 
-HIDDEN = {"12-2": more_intervals, "12-4": more_jobs}
+HIDDEN = {"B-2": more_intervals, "B-4": more_jobs}
