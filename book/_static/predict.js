@@ -1,7 +1,7 @@
 /* Predict first, in a page where nothing runs.
 
-   What labkit.show.predict displays becomes a form inside the question's box; what follows it in its section, up
-   to the next question, stays covered until the reader commits or asks to be shown. What reveal
+   What labkit.show.predict displays becomes a form inside the question's box; the answer and what is said of it, up to the
+   next heading, question, argument or claim, stays covered until the reader commits or asks to be shown. What reveal
    displays carries the answer, and their guess is drawn beside it. Guesses stay in the reader's own browser.
    Without this script the answer is one click away, as the notebook's hide-output says.
 
@@ -12,6 +12,7 @@
   const CLOSE = 0.05;
   const { digits, amount, ends, place, draw } = globalThis.labkitNumberLine;
   const NONE = "You made no guess this time.";
+  const NEW = "section, .admonition:is(.predict, .why, .check-claim)";
 
   /* ---- sentences, as labkit says them ---- */
 
@@ -100,12 +101,13 @@
       if (before) this.open(before.guess); else this.cover();
     }
 
-    /* What might give the answer away: the rest of this section with the sections in it, up to the next question. */
+    /* What gives the answer away: all from here to the answer, and what is said of it before something new begins. */
     following(cell) {
       const found = [];
-      for (let e = cell.nextElementSibling; e; e = e.nextElementSibling) {
-        if (e.matches(".admonition.predict") || e.querySelector(".admonition.predict")) break;
+      let answered = false;
+      for (let e = cell.nextElementSibling; e && !(answered && e.matches(NEW)); e = e.nextElementSibling) {
         found.push(e);
+        answered ||= e.contains(this.reveal);
       }
       return found;
     }
@@ -155,7 +157,7 @@
       });
       this.panel.replaceChildren(form, element("p", { class: "labkit-quiet" },
         element("button", { type: "button", onclick: () => this.commit(null) }, "Show me without guessing"),
-        element("span", {}, "The rest of this section opens then.")));
+        element("span", {}, "The answer opens below.")));
     }
 
     askNumber(form) {
@@ -213,6 +215,17 @@
     for (const question of questions) if (question.state === "covered") question.open(null);
   }
 
+  /* Under the title: how often the page asks, and a way past all of it. */
+  function offerAll() {
+    const title = document.querySelector("article h1");
+    if (!title || !questions.length) return;
+    const times = questions.length === 1 ? "one question" : `${questions.length} questions`;
+    (document.querySelector(".labkit-minutes") ?? title).after(element("p", { class: "labkit-quiet" },
+      element("span", {}, `This page asks ${times} before it answers.`),
+      element("button", { type: "button", onclick: showAll }, "Show all answers"),
+      element("button", { type: "button", onclick: forgetAll }, "Cover them again")));
+  }
+
   /* A link into what is covered opens it: the reader has asked for that place. */
   function followHash() {
     let target = null;
@@ -227,6 +240,7 @@
     for (const asking of document.querySelectorAll("div.cell .labkit-predict[data-asked]")) {
       try { questions.push(new Question(asking)); } catch (error) { console.error(String(error)); }
     }
+    offerAll();
     followHash();
     addEventListener("hashchange", followHash);
   }

@@ -1,12 +1,14 @@
-"""A Sphinx extension: the map of the labs, on book/map.md in place of its line `% map of the labs`.
+"""A Sphinx extension: the map of the labs, on book/map.md in place of its line `% map of the labs`, and under the title of
+each page that has cells, how long it takes.
 
-What a lab builds on is said here, by us; what it needs to run is read off its code, its length off its text, and
-its running time off book/run_times.json, where `make notebooks` notes it.
+What a lab builds on is said here, by us; what it needs to run is read off its code, its length off its text (prose and
+unfolded code, 200 words a minute), and its running time off book/run_times.json, where `make notebooks` notes it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from html import escape
@@ -14,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import contents
+import subject
 from closure import CODE_CELL
+from docutils import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = "% map of the labs"
@@ -35,7 +39,7 @@ LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
     "a_sharded_training": ("Sharding", 4.1, ("10_3_synchronous_sgd", "10_5_all_reduce")),
     "b_failures": ("Failures", 2.05, ("10_3_synchronous_sgd",)),
 }
-WORDS_A_MINUTE, MINUTES_A_CELL = 180, 0.5
+WORDS_A_MINUTE = 200
 NEEDS = {  # what a lab's code shows, and what that means
     r"^import torch|^from torch|labkit\.train": "torch models",
     r"\bEmulated\b": "network namespaces, or goes on without",
@@ -70,16 +74,24 @@ def read(name: str, root: Path = ROOT) -> Lab:
     body = re.sub(r"\A---\n.*?^---\n", "", text, flags=re.MULTILINE | re.DOTALL)
     cells = CODE_CELL.findall(body)
     code = "\n".join(cells)
-    words = len(re.findall(r"\w+", CODE_CELL.sub("", body)))
     title = re.search(r"^# (?:[\d.A-Z]+ )?(.+)$", body, re.MULTILINE)
-    times = root / "book" / "run_times.json"
-    took = json.loads(times.read_text(encoding="utf-8")) if times.exists() else {}
+    minutes, seconds = takes(name, root)
     return Lab(
         name, contents.label(name, contents.labs(root)), short, column, title[1].split(":")[0] if title else name, after,
         tuple(what for pattern, what in NEEDS.items() if re.search(pattern, code, re.MULTILINE)),
-        5 * max(1, round((words / WORDS_A_MINUTE + len(cells) * MINUTES_A_CELL) / 5)),
-        took.get(name, {}).get("seconds"),
+        minutes, seconds,
     )  # fmt: skip
+
+
+def takes(name: str, root: Path = ROOT) -> tuple[int, float | None]:
+    """Minutes to read a page with cells, and the seconds it runs, None where nobody has noted them."""
+    text = (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
+    shown = [cell["code"] for cell in subject.CELL.finditer(text) if not subject.FOLDED.search(cell["head"])]
+    prose = re.sub(r"\A---\n.*?^---\n|^:\w+:.*\n|^:::.*\n", "", subject.CELL.sub("", text), flags=re.M | re.S)
+    words = len(prose.split()) + len(" ".join(shown).split())
+    times = root / "book" / "run_times.json"
+    took = json.loads(times.read_text(encoding="utf-8")) if times.exists() else {}
+    return math.ceil(words / WORDS_A_MINUTE), took.get(name, {}).get("seconds")
 
 
 def depths(labs: list[Lab]) -> dict[str, int]:
@@ -178,6 +190,19 @@ def fill(app: Any, name: str, source: list[str]) -> None:
         source[0] = source[0].replace(PLACE, page(Path(app.confdir)))
 
 
+def say_how_long(app: Any, doctree: nodes.document) -> None:
+    """Under the title of a page with cells: how long it takes."""
+    folder, _, name = app.env.docname.rpartition("/")
+    if folder != "notebooks":
+        return
+    minutes, seconds = takes(name, Path(app.confdir))
+    run = "" if seconds is None else f", and {max(1, round(seconds))} seconds to run from top to bottom"
+    said = nodes.paragraph(text=f"About {minutes} minutes at {WORDS_A_MINUTE} words a minute{run}.", classes=["labkit-minutes"])
+    title = next(iter(doctree.findall(nodes.title)))
+    title.parent.insert(title.parent.index(title) + 1, said)
+
+
 def setup(app: Any) -> dict[str, bool]:
     app.connect("source-read", fill)
+    app.connect("doctree-read", say_how_long)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

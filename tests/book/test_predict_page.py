@@ -38,6 +38,7 @@ def lab(answers: list[tuple[Prediction, float | str]]) -> str:
             <details class="hide below-input"><summary>Show code cell output</summary>
             <div class="cell_output"><div class="output text_html">{shown}</div></div></details></div>
             <p id="told{i}">{SECRET} <a href="#">a link</a></p>
+            <div class="why admonition"><p id="why{i}">An argument.</p></div>
             <section><h3>For real</h3><p id="real{i}">It is so.</p></section></section>
             <section><h2>Other things</h2><p class="later">Later.</p></section>"""
         )
@@ -45,7 +46,7 @@ def lab(answers: list[tuple[Prediction, float | str]]) -> str:
     script = (ROOT / "labkit" / "show" / "number_line.js").read_text() + (STATIC / "predict.js").read_text()
     return (
         f"<!doctype html><html lang=en><head><meta charset=utf-8><title>A lab</title><style>{style}</style>"
-        f"<script>{script}</script></head><body class=bd-article>{''.join(parts)}</body></html>"
+        f"<script>{script}</script></head><body class=bd-article><article><h1>A lab</h1>{''.join(parts)}</article></body></html>"
     )
 
 
@@ -74,14 +75,11 @@ def box(page: Any, i: int) -> Any:
 
 
 def expect_covered(page: Any, *covered: bool) -> None:
-    """Of each question, whether the answer and the rest of its section can be seen; the next section always can."""
+    """Of each question, whether the answer and what is said of it can be seen; what comes after always can."""
     for i, hidden in enumerate(covered):
-        expect(page.locator(".later").nth(i)).to_be_visible()
-        for part in (
-            page.locator(".labkit-reveal").nth(i),
-            page.locator(f"#told{i}"),
-            page.locator(f"#real{i}"),
-        ):
+        for new in (page.locator(".later").nth(i), page.locator(f"#real{i}"), page.locator(f"#why{i}")):
+            expect(new).to_be_visible()
+        for part in (page.locator(".labkit-reveal").nth(i), page.locator(f"#told{i}")):
             expect(part).to_be_visible(visible=not hidden)
 
 
@@ -175,6 +173,16 @@ def test_one_may_ask_to_be_shown_and_everything_can_be_forgotten(opened: Any) ->
     box(page, 1).get_by_role("button", name="Forget my guesses on this page").click()
     expect_covered(page, True, True, True)
     page.reload()
+    expect_covered(page, True, True, True)
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_all_answers_are_one_click_away_and_can_be_covered_again(opened: Any) -> None:
+    page = opened()
+    expect(page.locator("h1 + .labkit-quiet")).to_contain_text("This page asks 3 questions before it answers.")
+    page.get_by_role("button", name="Show all answers").click()
+    expect_covered(page, False, False, False)
+    page.get_by_role("button", name="Cover them again").click()
     expect_covered(page, True, True, True)
     assert page.evaluate("localStorage.length") == 0
 
