@@ -49,7 +49,9 @@ def page(records: list[dict[str, Any]], labs: dict[str, str]) -> str:
     """The Markdown. records: as `make gpu` wrote them; labs: the text of every lab there is, by its name."""
     on = [name for name, text in labs.items() if ON_DEVICE.search(text)]
     off = [name for name in labs if name not in on]
-    opening = _OPENING.format(n=len(labs), n_on=len(on), n_off=len(off), on=_links(on, labs), off=_links(off, labs))
+    opening = _OPENING.format(
+        n=len(labs), n_on=len(on), n_off=len(off), on=_links(on, labs), off=_links(off, labs)
+    )
     body = "".join(_section(r, list(labs)) for r in records) if records else _NONE
     return opening + body.rstrip("\n") + "\n"
 
@@ -89,7 +91,10 @@ def current(root: Path = ROOT) -> str:
     records = [json.loads(path.read_text()) for path in sorted((root / "book" / "results").glob("*.json"))]
     return page(
         records,
-        {name: (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8") for name in contents.labs(root)},
+        {
+            name: (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
+            for name in contents.labs(root)
+        },
     )
 
 

@@ -197,7 +197,9 @@ def say_how_long(app: Any, doctree: nodes.document) -> None:
         return
     minutes, seconds = takes(name, Path(app.confdir))
     run = "" if seconds is None else f", and {max(1, round(seconds))} seconds to run from top to bottom"
-    said = nodes.paragraph(text=f"About {minutes} minutes at {WORDS_A_MINUTE} words a minute{run}.", classes=["labkit-minutes"])
+    said = nodes.paragraph(
+        text=f"About {minutes} minutes at {WORDS_A_MINUTE} words a minute{run}.", classes=["labkit-minutes"]
+    )
     title = next(iter(doctree.findall(nodes.title)))
     title.parent.insert(title.parent.index(title) + 1, said)
 

@@ -19,9 +19,22 @@ from pathlib import Path
 import contents
 
 ROOT = Path(__file__).resolve().parents[2]
-CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(?P<head>---\n.*?^---\n|(?::[^\n]*\n)*)(?P<code>.*?)^```", re.M | re.S)
+CELL = re.compile(
+    r"^```\{code-cell\}[^\n]*\n(?P<head>---\n.*?^---\n|(?::[^\n]*\n)*)(?P<code>.*?)^```", re.M | re.S
+)
 FOLDED = re.compile(r"hide-input|remove-input|hide-cell|remove-cell")
-SHOWN = {"print", "display", "use_style", "predict", "reveal", "explorer", "figure", "compare", "draw", "fill"}
+SHOWN = {
+    "print",
+    "display",
+    "use_style",
+    "predict",
+    "reveal",
+    "explorer",
+    "figure",
+    "compare",
+    "draw",
+    "fill",
+}
 DRAWN = re.compile(r"^(plt|ax|axes|fig|figure|left|right|above|below|palette|show|top|bottom)\b")
 LEAST = 0.5
 
@@ -73,22 +86,29 @@ def _is_plumbing(node: ast.stmt) -> bool:
     if isinstance(node, ast.For | ast.With | ast.If):  # a loop that only prints or plots
         return all(_is_plumbing(inner) for inner in [*node.body, *getattr(node, "orelse", [])])
     if isinstance(node, ast.FunctionDef):
-        return bool(node.body) and all(
-            _is_plumbing(inner) for inner in node.body if not isinstance(inner, ast.Return)
-        ) and any(_is_plumbing(inner) for inner in node.body)
+        return (
+            bool(node.body)
+            and all(_is_plumbing(inner) for inner in node.body if not isinstance(inner, ast.Return))
+            and any(_is_plumbing(inner) for inner in node.body)
+        )
     value = getattr(node, "value", None)
     if isinstance(node, ast.Assign) and isinstance(value, ast.Call):
         return bool(DRAWN.match(ast.unparse(value.func)))
     if isinstance(node, ast.Expr):
         said = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
-        return said.split(".")[-1] in SHOWN or bool(DRAWN.match(said)) or isinstance(value, ast.Name | ast.Constant)
+        return (
+            said.split(".")[-1] in SHOWN
+            or bool(DRAWN.match(said))
+            or isinstance(value, ast.Name | ast.Constant)
+        )
     return False
 
 
 def counts(root: Path = ROOT) -> list[Count]:
     """Of every lab, in the book's order."""
     return [
-        count(name, (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")) for name in contents.labs(root)
+        count(name, (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8"))
+        for name in contents.labs(root)
     ]
 
 

@@ -1,6 +1,6 @@
 """A problem set as an assignment of nbgrader, for courses that have it.
 
-    python -m labkit.grade.assignment 12 --out COURSE/source/failures
+    python -m labkit.grade.assignment B --out COURSE/source/failures
 
 writes ``b_exercises.ipynb`` there: each answer a solution cell, each check a locked test with the exercise's points and
 hidden questions of other seeds, each answer in words a cell that a person grades. After that it is nbgrader's (``nbgrader

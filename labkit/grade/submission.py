@@ -148,7 +148,7 @@ class Released:
 
 def released_path(name: str, folder: Path | str) -> Path:
     """Where the released notebook of set ``name`` is, if it is there."""
-    return Path(folder) / f"{name.replace('.', '_')}_exercises.ipynb"
+    return Path(folder) / f"{name.replace('.', '_').lower()}_exercises.ipynb"
 
 
 def sets_of(cells: Sequence[Cell], known: Iterable[Released]) -> list[str]:

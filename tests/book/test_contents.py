@@ -14,7 +14,12 @@ ROOT = contents.ROOT
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("10_5_all_reduce", "10.5"), ("2_2_barriers", "2.2"), ("a_sharded_training", "A"), ("before_the_first_lab", "")],
+    [
+        ("10_5_all_reduce", "10.5"),
+        ("2_2_barriers", "2.2"),
+        ("a_sharded_training", "A"),
+        ("before_the_first_lab", ""),
+    ],
 )
 def test_a_lab_s_number_is_read_off_its_file(name: str, number: str) -> None:
     assert contents.number(name) == number

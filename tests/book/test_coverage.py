@@ -24,7 +24,9 @@ def test_no_objective_is_without_an_exercise_and_no_exercise_without_an_objectiv
 
 
 def test_every_lab_is_there_with_three_objectives_or_more():
-    assert {x.name for x in LABS} == {p.stem for p in (ROOT / "notebooks").glob("*.md") if contents.number(p.stem)}
+    assert {x.name for x in LABS} == {
+        p.stem for p in (ROOT / "notebooks").glob("*.md") if contents.number(p.stem)
+    }
     assert all(3 <= len(x.objectives) <= 6 for x in LABS)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import contents
 import pytest
 from bs4 import BeautifulSoup
 from pygments import highlight
@@ -22,7 +23,7 @@ from labkit.show import palette
 from labkit.show.predict import _amount
 
 ROOT = Path(__file__).resolve().parents[2]
-LABS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+LABS = [ROOT / "notebooks" / f"{name}.ipynb" for name in contents.labs()]
 
 
 def tool(name: str) -> ModuleType:

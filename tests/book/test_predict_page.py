@@ -179,7 +179,9 @@ def test_one_may_ask_to_be_shown_and_everything_can_be_forgotten(opened: Any) ->
 
 def test_all_answers_are_one_click_away_and_can_be_covered_again(opened: Any) -> None:
     page = opened()
-    expect(page.locator("h1 + .labkit-quiet")).to_contain_text("This page asks 3 questions before it answers.")
+    expect(page.locator("h1 + .labkit-quiet")).to_contain_text(
+        "This page asks 3 questions before it answers."
+    )
     page.get_by_role("button", name="Show all answers").click()
     expect_covered(page, False, False, False)
     page.get_by_role("button", name="Cover them again").click()

@@ -98,7 +98,7 @@ def test_every_set_has_three_to_six_exercises_and_its_notebook_checks_them_all()
         exercises = exercise_set(name)
         assert 3 <= len(exercises) <= 6
         source = next(
-            (HERE.parents[1] / "notebooks" / "exercises").glob(f"{name.replace('.', '_')}_*.md")
+            (HERE.parents[1] / "notebooks" / "exercises").glob(f"{name.replace('.', '_').lower()}_*.md")
         ).read_text()
         for id, e in exercises.items():
             assert f'check("{id}"' in source, f"{id} is not checked in the notebook"

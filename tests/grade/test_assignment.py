@@ -22,7 +22,7 @@ NBGRADER = "nbgrader==0.9.6"
 
 
 def released(name):
-    return json.loads((RELEASED / f"{name.replace('.', '_')}_exercises.ipynb").read_text())
+    return json.loads((RELEASED / f"{name.replace('.', '_').lower()}_exercises.ipynb").read_text())
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -42,12 +42,12 @@ def test_every_exercise_has_its_points_once_and_every_answer_a_cell(name):
 
 
 def test_what_is_missing_is_said(tmp_path, capsys):
-    nb = released("12")
+    nb = released("B")
     nb["cells"] = [c for c in nb["cells"] if 'check("B-3"' not in "".join(c["source"])]
     with pytest.raises(ValueError, match="an answer and a check of B-3"):
-        _assignment(nb, "12", [1])
+        _assignment(nb, "B", [1])
     assert main(["99", "--out", str(tmp_path)]) == 2 and "99_exercises" in capsys.readouterr().err
-    assert main(["12", "--out", str(tmp_path / "a"), "--notebooks", str(RELEASED)]) == 0
+    assert main(["B", "--out", str(tmp_path / "a"), "--notebooks", str(RELEASED)]) == 0
     assert (tmp_path / "a" / "b_exercises.ipynb").exists()
 
 
@@ -61,7 +61,7 @@ def test_the_released_nbgrader_makes_hands_out_and_marks_it(tmp_path):
     course = tmp_path / "course"
     (course / "source").mkdir(parents=True)
     (course / "nbgrader_config.py").write_text('c = get_config()\nc.CourseDirectory.course_id = "ours"\n')
-    assert main(["12", "--out", str(course / "source" / "failures"), "--notebooks", str(RELEASED)]) == 0
+    assert main(["B", "--out", str(course / "source" / "failures"), "--notebooks", str(RELEASED)]) == 0
 
     def nbgrader(*args):
         env = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}"}  # it calls alembic by name

@@ -13,7 +13,9 @@ import contents
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BOX = re.compile(r"^:::\{admonition\} (?P<title>.*)\n(?P<options>(?::\w+:.*\n)*)(?P<body>(?:.*\n)*?):::$", re.M)
+BOX = re.compile(
+    r"^:::\{admonition\} (?P<title>.*)\n(?P<options>(?::\w+:.*\n)*)(?P<body>(?:.*\n)*?):::$", re.M
+)
 PARTS = (r"\*Statement\.\*", r"\*(Argument|Sketch)\.\*", r"\*What it does not say\.\*")
 LINES, LETTERS = 15, 140  # at most, of a box
 
