@@ -1,7 +1,7 @@
 """The labs of the book: which there are, in what order, and how they are numbered.
 
-A lab's file begins with its number, `10_5_all_reduce`, or, for an appendix, its letter, `a_sharded_training`; a page of cells
-that begins with neither is no lab.
+A lab's file begins with its number, `10_5_all_reduce`, or, for an appendix, its letter, `a_sharded_training`; a page of
+cells that begins with neither is no lab.
 """
 
 from __future__ import annotations

@@ -44,9 +44,10 @@ def lab(answers: list[tuple[Prediction, float | str]]) -> str:
         )
     style = (STATIC / "predict.css").read_text()
     script = (ROOT / "labkit" / "show" / "number_line.js").read_text() + (STATIC / "predict.js").read_text()
+    body = f"<article><h1>A lab</h1>{''.join(parts)}</article>"
     return (
         f"<!doctype html><html lang=en><head><meta charset=utf-8><title>A lab</title><style>{style}</style>"
-        f"<script>{script}</script></head><body class=bd-article><article><h1>A lab</h1>{''.join(parts)}</article></body></html>"
+        f"<script>{script}</script></head><body class=bd-article>{body}</body></html>"
     )
 
 
