@@ -87,7 +87,7 @@ def takes(name: str, root: Path = ROOT) -> tuple[int, float | None]:
     """Minutes to read a page with cells, and the seconds it runs, None where nobody has noted them."""
     text = (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
     shown = [cell["code"] for cell in subject.CELL.finditer(text) if not subject.FOLDED.search(cell["head"])]
-    prose = re.sub(r"\A---\n.*?^---\n|^:\w+:.*\n|^:::.*\n", "", subject.CELL.sub("", text), flags=re.M | re.S)
+    prose = re.sub(r"\A---\n(?s:.*?)^---\n|^:\w+:.*\n|^:::.*\n", "", subject.CELL.sub("", text), flags=re.M)
     words = len(prose.split()) + len(" ".join(shown).split())
     times = root / "book" / "run_times.json"
     took = json.loads(times.read_text(encoding="utf-8")) if times.exists() else {}
