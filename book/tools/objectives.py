@@ -99,7 +99,7 @@ def page(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]], mutants: dic
         lines += [
             f"\n## {x.title}\n",
             f"{{doc}}`The lab </notebooks/{x.name}>`, "
-            f"{{doc}}`problem set {x.set} </notebooks/exercises/{x.set.replace('.', '_')}_exercises>`\n",
+            f"{{doc}}`problem set {x.set} </notebooks/exercises/{x.set.replace('.', '_').lower()}_exercises>`\n",
             "| After it you can | exercises | points | mutants |\n|---|---|---:|---:|",
         ]
         for y, number, objective in numbered(all_labs):
