@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import sympy as sp
@@ -28,8 +29,8 @@ def test_why_10_3_one_step():
 
 
 def test_why_10_3_every_step():
-    """The recurrence d <- rho d + e has the geometric sum as its solution; a quadratic with rounding of length e obeys it."""
-    rho, e, t = sp.symbols("rho e t", positive=True)
+    """The recurrence d <- rho d + e is solved by the geometric sum; a quadratic with rounding of length e attains it."""
+    rho, e = sp.symbols("rho e", positive=True)
     n = sp.Symbol("n", integer=True, positive=True)
     d = e * (1 - rho**n) / (1 - rho)
     assert sp.simplify(d.subs(n, n + 1) - (rho * d + e)) == 0 and d.subs(n, 1).equals(e)
@@ -49,7 +50,7 @@ def test_why_10_3_every_step():
 
 
 def test_why_10_3_unequal():
-    """The difference in symbols; the noise by drawing from a law with variance 9 and comparing with a batch of the size said."""
+    """The difference in symbols; the noise by draws from a law of variance 9, against a batch of the size said."""
     K = 4
     b = sp.symbols("b0:4", positive=True)
     g = sp.symbols("g0:4")
@@ -78,7 +79,7 @@ def test_why_10_3_harmonic():
 
 
 def test_why_10_3_ceiling():
-    """The uniform law by its density; a law that hardly ever comes near its ceiling still tends to it, between the two ends."""
+    """The uniform law by its density; a law that hardly ever comes near its ceiling tends to it all the same."""
     u, K = sp.Symbol("u", positive=True), sp.Symbol("K", positive=True, integer=True)
     assert sp.simplify(sp.integrate(u * K * u ** (K - 1), (u, 0, 1)) - K / (K + 1)) == 0
 
@@ -86,7 +87,7 @@ def test_why_10_3_ceiling():
         return integrate.quad(lambda x: 1 - (1 - (1 - x) ** 8) ** K, 0, 1, limit=200)[0]
 
     means = [mean_max(K) for K in (1, 10, 1000, 10**6)]
-    assert all(a < b < 1 for a, b in zip(means, means[1:], strict=False))
+    assert all(a < b < 1 for a, b in pairwise(means))
     for K, mean in zip((1, 10, 1000, 10**6), means, strict=True):
         for eps in (0.1, 0.3, 0.6):
             assert mean >= (1 - eps) * (1 - (1 - eps**8) ** K)
