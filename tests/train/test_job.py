@@ -123,6 +123,27 @@ def test_the_page_s_synchronous_sgd_runs_unchanged_on_one_host_and_on_two(run, o
     assert second.stdout == ""
 
 
+@pytest.mark.processes
+def test_the_page_s_plain_torch_script_takes_one_worker_s_steps_with_any_number_of_processes(run, tmp_path):
+    page = (ROOT / "book" / "cluster.md").read_text()
+    script = tmp_path / "torch_step.py"
+    script.write_text(page.split("`torch_step.py`")[1].split("```python\n")[1].split("```")[0])
+    assert "labkit" not in script.read_text()
+    lines = []
+    for K in (1, 4):
+        done = run(*RUN, "--standalone", f"--nproc-per-node={K}", script)
+        assert done.returncode == 0, done.stderr[-2000:]
+        lines.append(done.stdout.splitlines())
+    assert lines[0] == lines[1] and len(lines[0]) == 1
+    # gradient descent on the same data, by its closed form: w_T = (1 - (1 - eta H)^T) w*, H and w* of least squares
+    torch.manual_seed(7)
+    X, truth = torch.randn(4096, 20, dtype=torch.float64), torch.randn(20, dtype=torch.float64)
+    y = X @ truth + 0.1 * torch.randn(4096, dtype=torch.float64)
+    slow = torch.linalg.matrix_power(torch.eye(20) - 0.05 * 2 / 4096 * X.T @ X, 30)
+    w = (torch.eye(20) - slow) @ torch.linalg.lstsq(X, y[:, None]).solution[:, 0]
+    assert lines[0][0].endswith(f"distance from the truth: {(w - truth).norm():.6f}")
+
+
 def alone(comm, folder, **settings):
     from labkit.train.job import train
 

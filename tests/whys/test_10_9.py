@@ -1,0 +1,163 @@
+"""The arguments of lab 10.9, by exhaustive search on small cases, exact fractions, symbols and sampling."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise, product
+
+import numpy as np
+import sympy as sp
+
+
+def rounds_of(K):
+    """Every way to send in one round: each worker to one other or to none, nobody receives twice."""
+    for to in product(*([None, *(j for j in range(K) if j != k)] for k in range(K))):
+        receivers = [j for j in to if j is not None]
+        if receivers and len(receivers) == len(set(receivers)):
+            yield to
+
+
+def search(K, messages=None):
+    """Sums of one element as sets of parts: (fewest rounds, fewest messages) of all schedules for K workers, exhaustively.
+
+    A worker sends the sum it has; a receiver adds it if the parts are disjoint, else it takes the larger of the two.
+    """
+    full = (1 << K) - 1
+    ways = list(rounds_of(K))
+    layer, rounds, done = {tuple(1 << k for k in range(K)): 0}, 0, {}
+    while rounds < 2 * K:
+        following = {}
+        for state, sent in layer.items():
+            for to in ways:
+                new = list(state)
+                for k, j in enumerate(to):
+                    if j is not None:
+                        theirs = state[k]
+                        new[j] = (
+                            new[j] | theirs
+                            if not state[j] & theirs
+                            else max(state[j], theirs, key=int.bit_count)
+                        )
+                cost, key = sent + sum(j is not None for j in to), tuple(new)
+                if cost <= 2 * K + 2 and cost < following.get(key, 99):
+                    following[key] = cost
+        layer, rounds = following, rounds + 1
+        if (full,) * K in layer:
+            done[rounds] = layer[(full,) * K]
+    return done
+
+
+def test_why_10_9_bytes():
+    """No schedule for 2 or 3 workers sends an element fewer than 2 (K - 1) times; some schedule needs no more."""
+    for K in (2, 3):
+        assert min(search(K).values()) == 2 * (K - 1)
+
+
+def test_why_10_9_rounds():
+    """No schedule finishes earlier than ceil(log2 K); for powers of two exchanging with a partner attains it."""
+    for K, least in ((2, 1), (3, 2)):
+        assert min(search(K)) >= least
+    assert min(search(2)) == 1
+    for K in (3, 4, 5, 8, 9):  # how many can know at best, by telling one each
+        knowing, rounds = 1, 0
+        while knowing < K:
+            knowing, rounds = min(K, 2 * knowing), rounds + 1
+        assert rounds == sp.ceiling(sp.log(K, 2))
+
+
+def test_why_10_9_corner():
+    """Four workers, all pairs of rounds: of those that finish in two, everybody sends in both."""
+    K, full = 4, 15
+    ways, finished = list(rounds_of(K)), []
+    for first, second in product(ways, repeat=2):
+        state = [1 << k for k in range(K)]
+        for to in (first, second):
+            new = list(state)
+            for k, j in enumerate(to):
+                if j is not None and not state[j] & state[k]:
+                    new[j] = state[j] | state[k]
+            state = new
+        if state == [full] * K:
+            finished.append((first, second))
+    assert finished and all(None not in first + second for first, second in finished)
+    assert all(m > 2 * Fraction(2**m - 1, 2**m) for m in range(2, 12)) and Fraction(1) == 2 * Fraction(1, 2)
+
+
+def spring(i, w):
+    """Gradient of (w_i - w_(i+1))^2 / 8 by plain lists; w_0 = 1 and w_(d+1) = 0 are held."""
+    ends = [Fraction(1), *w, Fraction(0)]
+    pull = (ends[i] - ends[i + 1]) / 4
+    g = [Fraction(0)] * (len(w) + 2)
+    g[i], g[i + 1] = pull, -pull
+    return g[1:-1]
+
+
+def test_why_10_9_coordinate():
+    """In exact fractions: own steps of random lengths, and a round gains one coordinate; two where springs lie in pairs."""
+
+    def furthest(owner, rounds, seed):
+        rng = np.random.default_rng(seed)
+        d, reach = len(owner) - 1, []
+        both = [[Fraction(0)] * d, [Fraction(0)] * d]
+        for _ in range(rounds):
+            for k in (0, 1):
+                w = both[k]
+                for _ in range(4):
+                    length = Fraction(int(rng.integers(1, 9)), 4)
+                    steps = [spring(i, w) for i in range(d + 1) if owner[i] == k]
+                    w = [x - length * sum(g) for x, g in zip(w, zip(*steps, strict=True), strict=True)]
+                both[k] = w
+            mean = [(a + b) / 2 for a, b in zip(*both, strict=True)]
+            both = [mean, list(mean)]
+            reach.append(max(i + 1 for i, x in enumerate(mean) if x))
+        return reach
+
+    assert furthest([0, 1, 0, 1, 0, 1, 0], 4, 0) == [1, 2, 3, 4]
+    assert furthest([0, 0, 1, 1, 0, 0, 1], 2, 0) == [2, 4]
+
+
+def test_why_10_9_chain():
+    """The least value by a linear system in fractions; the length of the minimiser summed; the constant 3/32 met."""
+    for d, t in ((5, 0), (5, 2), (9, 4), (9, 9)):
+        A = sp.zeros(t, t)
+        for i in range(t):
+            A[i, i] = 2
+            if i:
+                A[i, i - 1] = A[i - 1, i] = -1
+        e = sp.Matrix([1] + [0] * (t - 1)) if t else sp.Matrix([])
+        w = list(A.solve(e)) if t else []
+        ends = [sp.Integer(1), *w, *([sp.Integer(0)] * (d + 1 - t))]
+        f = sum((a - b) ** 2 for a, b in pairwise(ends)) / 8
+        assert f == sp.Rational(1, 8 * (t + 1))
+    n, i = sp.symbols("n i", positive=True, integer=True)
+    length = sp.summation((1 - i / (n + 1)) ** 2, (i, 1, n))
+    assert sp.simplify(length - n * (2 * n + 1) / (6 * (n + 1))) == 0
+    for t in (0, 1, 10, 1000):
+        d = 2 * t + 1
+        gap = sp.Rational(1, 8 * (t + 1)) - sp.Rational(1, 8 * (d + 1))
+        bound = 3 * length.subs(n, d) / (32 * (t + 1) ** 2)
+        assert gap == sp.Rational(1, 16 * (t + 1)) and gap >= bound
+    assert gap < 4 * length.subs(n, d) / (32 * (t + 1) ** 2)  # a constant of 4/32 would be too much
+
+
+def test_why_10_9_bits():
+    """The shrunk estimate in symbols; and no unbiased code of points on a circle is better than the bound, where the best
+    codes with 2^b points (a regular polygon around the disc) are searched."""
+    om, x2 = sp.symbols("omega x2", positive=True)
+    shrunk = om / (1 + om) ** 2 + (1 / (1 + om) - 1) ** 2 * x2
+    assert sp.simplify(shrunk.subs(x2, 1) - om / (1 + om)) == 0 and sp.diff(shrunk, x2).is_positive
+    b, d = sp.symbols("b d", positive=True)
+    r2 = om / (1 + om)
+    assert (
+        sp.simplify((r2 * 4 ** (b / d)).subs(om, 1 / (4 ** (b / d) - 1)) - 1) == 0
+    )  # the volumes are equal there
+
+    for bits in (2, 3, 4):  # the unit disc in 2^bits corners around it: the centre is the worst point
+        corners = 2**bits
+        radius = 1 / np.cos(np.pi / corners)
+        assert radius**2 > 1 / (4 ** (bits / 2) - 1)
+    for bits in (1, 2, 5):  # one dimension: 2^b levels, worst halfway
+        levels = np.linspace(-1, 1, 2**bits)
+        x = (levels[0] + levels[1]) / 2
+        omega = np.mean((levels[:2] - x) ** 2)
+        assert np.isclose(omega * (4**bits - 1), (2**bits + 1) / (2**bits - 1))
