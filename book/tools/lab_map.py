@@ -28,6 +28,7 @@ LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
     "10_2_minibatch_sgd": ("Mini-batches", 0, ("10_1_empirical_risk",)),
     "10_3_synchronous_sgd": ("Synchronous", 1.75, ("10_1_empirical_risk",)),
     "2_2_barriers": ("Barriers", 0, ("10_3_synchronous_sgd",)),
+    "2_2_overlap": ("Overlap", 1, ("2_2_barriers",)),
     "10_4_asynchronous_sgd": ("Asynchronous", 0, ("2_2_barriers",)),
     "10_5_all_reduce": ("All-reduce", 3.6, ()),
     "10_6_stale_gradients": ("Stale gradients", 0, ("10_4_asynchronous_sgd",)),

@@ -1,0 +1,170 @@
+"""The arguments of lab 2.2 and its overlap, by enumeration, events, matchings and linear programs."""
+
+from __future__ import annotations
+
+import heapq
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment, linprog
+
+
+def finished(X, s):
+    """When each worker has finished each step, by events: a worker starts step t once all have completed t - s steps."""
+    K, T = X.shape
+    done, F, clock = [0] * K, np.full((K, T), np.nan), 0.0
+    idle, running = set(range(K)), []
+    while min(done) < T:
+        for k in sorted(idle):
+            if done[k] < T and min(done) >= done[k] - s:
+                idle.remove(k)
+                heapq.heappush(running, (clock + X[k, done[k]], k))
+        clock, k = heapq.heappop(running)
+        F[k, done[k]] = clock
+        done[k] += 1
+        idle.add(k)
+    return F
+
+
+def heaviest(X, s, jump=1):
+    """The largest sum along a chain, every chain tried: back from (k, t) to (k, t - 1) or to any (j, t - jump - s)."""
+    K, T = X.shape
+
+    def back(k, t):
+        ways = [back(k, t - 1)] if t else [0.0]
+        if t - jump - s >= 0:
+            ways += [back(j, t - jump - s) for j in range(K)]
+        return X[k, t] + max(ways)
+
+    return max(back(k, T - 1) for k in range(K))
+
+
+def test_why_2_2_superstep():
+    """Any pattern of units goes in h rounds, h the busiest port; the mean port is not enough, one round fewer neither."""
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        K = int(rng.integers(3, 7))
+        units = rng.integers(0, 5, (K, K)) * (1 - np.eye(K, dtype=int))
+        out, into = units.sum(axis=1), units.sum(axis=0)
+        h = max(out.max(), into.max())
+        padded, gaps = units.copy(), [h - out, h - into]
+        while gaps[0].sum():  # units that nobody sends, so that every port has h
+            i, j = gaps[0].argmax(), gaps[1].argmax()
+            padded[i, j] += 1
+            gaps[0][i] -= 1
+            gaps[1][j] -= 1
+        rounds = []
+        while padded.any():
+            i, j = linear_sum_assignment(padded > 0, maximize=True)
+            assert (padded[i, j] > 0).all(), "a round in which every port is busy"
+            padded[i, j] -= 1
+            rounds.append((i, j))
+        assert len(rounds) == h > units.sum() / K  # g h; not g times the mean over ports
+        assert all(len(set(i)) == len(set(j)) == K for i, j in rounds)
+
+
+def test_why_2_2_chain():
+    """The run's end is the heaviest chain, by events against enumeration; between the bounds, and never later with slack."""
+    rng = np.random.default_rng(1)
+    X = rng.exponential(1.0, (3, 6))
+    low, high = X.sum(axis=1).max(), X.max(axis=0).sum()
+    ends = [finished(X, s).max() for s in range(7)]
+    assert ends == pytest.approx([heaviest(X, s) for s in range(7)])
+    assert ends[0] == pytest.approx(high) and ends[5] == ends[6] == pytest.approx(low)
+    one_jump = np.array([[5.0, 0.0, 0.0], [0.0, 0.0, 5.0]])
+    assert [finished(one_jump, s).max() for s in (0, 1, 2)] == [10, 10, 5]  # s = T - 1 is needed
+    assert all(a >= b - 1e-12 for a, b in pairwise(ends))
+    assert ends[1] != pytest.approx(heaviest(X, 1, jump=2))  # nor does a chain jump one step further
+    for _ in range(20):
+        X = rng.exponential(1.0, (4, 30))
+        F = [finished(X, s) for s in (0, 1, 2, 5, 29)]
+        assert all((a >= b - 1e-12).all() for a, b in pairwise(F))
+
+
+def test_why_2_2_slack():
+    """(a) The same end for every slack; (b) the n-th gradient never later; (c) at most (K - 1) s more, and attained."""
+    rng = np.random.default_rng(2)
+    K, T = 4, 20
+    X = rng.uniform(1.0, 2.0, (K, T))
+    X[2] = X.max(axis=0) + rng.uniform(0.0, 1.0, T)
+    assert [finished(X, s).max() for s in (0, 1, 3, 19)] == pytest.approx([X[2].sum()] * 4)
+    X = rng.exponential(1.0, (K, T))
+    in_order = [np.sort(finished(X, s), axis=None) for s in (0, 1, 3, 19)]
+    assert all((a >= b - 1e-12).all() for a, b in pairwise(in_order))
+    for s in (1, 2, 5):
+        X = rng.uniform(0.01, 0.2, (K, T + 8))
+        X[0] = rng.uniform(1.0, 2.0, T + 8)
+        F = finished(X, s)
+        made = (F[0, T - 1] >= F).sum(axis=1)
+        assert (made <= T + s).all() and made.sum() == K * T + (K - 1) * s
+
+
+def through(p, travel):
+    """When the wire has carried all buckets, in ticks: bucket l of L is complete after l p / L of them."""
+    L, backlog, tick = len(travel), 0, 0
+    while True:
+        if tick and tick % (p // L) == 0 and tick <= p:
+            backlog += travel[tick // (p // L) - 1]
+        if tick >= p and backlog == 0:
+            return tick
+        backlog -= backlog > 0
+        tick += 1
+
+
+def test_why_2_2_exposed():
+    """A wire that carries one unit a tick, against the maximum over buckets, and against max(a / L, a - p + p / L)."""
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        L, part = int(rng.integers(1, 7)), int(rng.integers(1, 9))
+        p, travel = L * part, rng.integers(0, 15, L).tolist()
+        assert through(p, travel) == max((i + 1) * part + sum(travel[i:]) for i in range(L))
+    for p, a, L in [(200, 60, 10), (60, 200, 10), (200, 200, 5), (12, 24, 4), (24, 12, 4)]:
+        exposed = max(Fraction(a, L), a - p + Fraction(p, L))
+        assert through(p, [a // L] * L) - p == exposed
+    assert through(60, [20] * 10) - 60 == 146
+
+
+def test_why_2_2_sizes():
+    """The least exposed time over all cuts is a linear program in the shares and the times at which buckets are through."""
+    for p, a, L in [(200, 60, 4), (60, 200, 4), (60, 200, 10), (100, 100, 5), (100, 90, 3)]:
+        below = np.tril(np.ones((L, L)))
+        moved = np.eye(L) - np.eye(L, k=-1)  # f_l - f_(l-1)
+        rows = [np.hstack([a * np.eye(L), -moved]), np.hstack([a * np.eye(L) + p * below, -np.eye(L)])]
+        cost = np.zeros(2 * L)
+        cost[-1] = 1  # when the last bucket is through
+        whole = np.hstack([np.ones(L), np.zeros(L)])[None]
+        best = linprog(cost, np.vstack(rows), np.zeros(2 * L), whole, [1.0])
+        rho = a / p
+        bound = p * rho**L / sum(rho**i for i in range(L))
+        assert best.fun - p == pytest.approx(bound, rel=1e-6, abs=1e-6)
+        shares = rho ** np.arange(L) / (rho ** np.arange(L)).sum()
+        assert best.x[:L] == pytest.approx(shares, abs=1e-5)  # and these are the only best ones
+    assert bound < 90 / 3  # the equal cut is worse
+
+
+def test_why_2_2_number():
+    """The best of all whole numbers, by the queue itself, lies beside max(sqrt(p / l), (p - a) / l)."""
+
+    def exposed(p, a, latency, L):
+        wire = 0.0
+        for bucket in range(1, L + 1):
+            wire = max(wire, bucket * p / L) + a / L + latency
+        return wire - p
+
+    rng = np.random.default_rng(4)
+    sides = set()
+    for _ in range(40):
+        p, latency = 1.0, 10 ** rng.uniform(-1.8, -0.5)
+        a = p * rng.choice([rng.uniform(0.1, 0.95), rng.uniform(0.98, 3)])
+        found = [exposed(p, a, latency, L) for L in range(1, 70)]
+        said = max(1.0, np.sqrt(p / latency), (p - a) / latency)
+        assert said < 68
+        sides.add((p - a) / latency > np.sqrt(p / latency))
+        beside = min(found[int(np.floor(said)) - 1], found[int(np.ceil(said)) - 1])
+        assert beside == pytest.approx(min(found), rel=1e-9, abs=1e-12)
+        L = 7
+        terms = a / L + latency, a - p + p / L + L * latency
+        assert found[L - 1] == pytest.approx(max(terms))
+    assert sides == {True, False}
