@@ -62,7 +62,7 @@ def test_why_10_4_overlap():
         meet = np.mean([bool(sets[0] & other) for other in sets])
         assert meet == pytest.approx(1 - comb(d - m, m) / comb(d, m)) and meet <= m * m / d
     rng = np.random.default_rng(2)
-    d, m, n = 200, 4, 20_000
+    d, m, n = 200, 4, 8000
     examples = np.argsort(rng.random((n, d)), axis=1)[:, :m]
     held = np.zeros((n, d), dtype=bool)
     np.put_along_axis(held, examples, True, axis=1)
@@ -71,7 +71,7 @@ def test_why_10_4_overlap():
         since = np.cumsum(held, axis=0)
         touched = since[tau:] - since[:-tau]  # by the tau updates that end with each one
         fresh = 1 - (touched[:-1] * held[tau + 1 :]).any(axis=1).mean()
-        assert fresh == pytest.approx((1 - meet) ** tau, abs=0.01) and fresh > 1 - tau * m * m / d
+        assert fresh == pytest.approx((1 - meet) ** tau, abs=0.02) and fresh > 1 - tau * m * m / d
 
 
 def lost(K, d, m, rounds, rng):
