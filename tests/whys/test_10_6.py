@@ -1,0 +1,116 @@
+"""The arguments of lab 10.6: eigenvalues, a Lyapunov equation, SSP by its definition, symbols; no path of the lab is run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sympy
+from scipy.linalg import solve_discrete_lyapunov
+
+
+def step(tau, delay, a):
+    """One update on the last tau + 1 versions, newest first: w - a w_{delay updates ago}."""
+    M = np.eye(tau + 1, k=-1)
+    M[0, 0] = 1.0
+    M[0, delay] -= a
+    return M
+
+
+def radius(M):
+    return abs(np.linalg.eigvals(M)).max()
+
+
+def test_why_10_6_frontier():
+    for tau in range(13):
+        first = 2 * np.sin(np.pi / (2 * (2 * tau + 1)))
+        assert radius(step(tau, tau, 0.999 * first)) < 1 < radius(step(tau, tau, 1.001 * first))
+        beyond = [radius(step(tau, tau, a)) for a in np.linspace(1.01 * first, 3, 15)]
+        assert min(beyond) > 1 and (np.diff(beyond) > 0).all()  # no larger step is safe again
+    for angle in (0.3, 1.0, 2.5):  # how a root moves with a, from two neighbouring values of a
+        z, h = np.exp(1j * angle), 1e-6
+        assert (z / (1 - z)).real == pytest.approx(-0.5)
+        for tau in (1, 4):
+            a = z**tau * (1 - z)  # complex, for the identity holds off the real line too
+            near = np.roots([1, -1, *[0] * (tau - 1), a + h * a])
+            moved = near[abs(near - z).argmin()]
+            assert np.log(moved / z) / (h * a) == pytest.approx(1 / a / (tau - z / (1 - z)), rel=1e-4)
+
+
+def test_why_10_6_safe():
+    rng = np.random.default_rng(0)
+    for tau in (1, 3, 7):
+        for _ in range(40):  # periodic schedules of any delays up to tau
+            M = np.eye(tau + 1)
+            for delay in rng.integers(tau + 1, size=rng.integers(2, 20)):
+                M = step(tau, delay, 0.999 / tau) @ M
+            assert radius(M) < 1
+    M = np.eye(8)  # and pi / (2 tau) would not be safe: eight of one version, then four that are seven old
+    for delay in [*range(8), 7, 7, 7, 7]:
+        M = step(7, delay, 0.205) @ M
+    assert np.pi / 14 > 0.205 and radius(M) > 1
+
+
+def oldest(times, K, s, T):
+    """Largest staleness by SSP's definition: step t begins when all have finished step t - s - 1."""
+    start, end = np.zeros((K, T)), np.zeros((K, T))
+    for t in range(T):
+        gate = end[:, t - s - 1].max() if t > s else 0.0
+        start[:, t] = np.maximum(end[:, t - 1] if t else 0.0, gate)
+        end[:, t] = start[:, t] + times[:, t]
+    ends = np.sort(end.ravel())
+    read = np.searchsorted(ends, start, side="right")
+    own = np.searchsorted(ends, end)
+    return int((own - read).max())
+
+
+def test_why_10_6_slack():
+    rng = np.random.default_rng(1)
+    for K, s in ((2, 0), (4, 1), (5, 3), (3, 6)):
+        bound, T = (K - 1) * (2 * s + 1), 2 * s + 2
+        chance = max(oldest(rng.pareto(0.8, (K, 40)) + 0.01, K, s, 40) for _ in range(100))
+        late = np.full((K, T), 1e-6) + 1e-9 * np.arange(K)[:, None]
+        late[0, s], late[1:, 0] = 1.0, 0.1
+        assert chance <= bound == oldest(late, K, s, T)
+
+
+def test_why_10_6_regret():
+    R, G, A, U, c = sympy.symbols("R G A U c", positive=True)
+    parts = [G**2 * c * sympy.sqrt(U), R**2 * sympy.sqrt(U) / c, 2 * A**2 * G**2 * c * sympy.sqrt(U)]
+    total = sympy.simplify(sum(parts).subs(c, R / (G * A)) / (R * G * sympy.sqrt(U)))
+    assert sympy.simplify(total - (1 / A + 3 * A)) == 0 and sympy.simplify(4 * A - total - (A - 1 / A)) == 0
+    n = np.arange(1, 2000)
+    assert (np.cumsum(1 / np.sqrt(n)) <= 2 * np.sqrt(n)).all()
+    rng = np.random.default_rng(2)  # |a . w - b| with delays up to the bound, some of them always the largest
+    for K, s, kind in ((2, 0, "random"), (4, 1, "random"), (4, 3, "oldest")):
+        A2, most, best = 2 * (s + 1) * K, (K - 1) * (2 * s + 1), np.array([1.0, -1.0])
+        a, size = rng.standard_normal((1500, 2)), 4.0
+        g_max = np.linalg.norm(a, axis=1).max()
+        w, regret = [np.zeros(2)], []
+        for u in range(1500):
+            delay = most if kind == "oldest" else rng.integers(most + 1)
+            read = w[max(0, u - delay)]
+            off = a[u] @ (read - best)
+            regret.append(abs(off))
+            w.append(w[u] - size / (g_max * np.sqrt(A2 * (u + 1))) * np.sign(off) * a[u])
+        assert (np.square(np.array(w) - best).sum(axis=1) / 2 <= size**2).all()  # as assumed
+        U_ = np.arange(1, 1501)
+        assert (np.cumsum(regret) <= 4 * size * g_max * np.sqrt(A2 * U_)).all()
+
+
+def test_why_10_6_noise():
+    for tau in (1, 3, 7, 31):
+        for part in (1.0, 0.5, 0.1):
+            a = part / (np.e * (tau + 1))
+            M = step(tau, tau, a)
+            kick = np.zeros((tau + 1, tau + 1))
+            kick[0, 0] = 1.0
+            variance = solve_discrete_lyapunov(M, kick)[0, 0]  # the sum of h_j^2
+            fresh = 1 / (2 * a - a * a)
+            assert fresh < variance <= tau + fresh  # a delay does lift the floor, by so much at most
+            w = np.linalg.matrix_power(M, 40) @ np.ones(tau + 1)
+            assert 0 < w[0] <= (1 - a) ** 40
+    assert radius(step(31, 31, 10 / (np.e * 32))) > 1  # the cap is needed
+    tau = sympy.symbols("tau", positive=True)
+    z = tau / (tau + 1)
+    assert sympy.simplify(z**tau * (1 - z) * (tau + 1) - (1 + 1 / tau) ** (-tau)) == 0
+    assert all(float(((1 + 1 / tau) ** tau).subs(tau, n)) < np.e for n in (1, 2, 10, 100))
