@@ -31,6 +31,7 @@ LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
     "2_2_overlap": ("Overlap", 1, ("2_2_barriers",)),
     "10_4_asynchronous_sgd": ("Asynchronous", 0, ("2_2_barriers",)),
     "10_5_all_reduce": ("All-reduce", 3.6, ()),
+    "10_5_network": ("On a network", 2.75, ("10_5_all_reduce",)),
     "10_6_stale_gradients": ("Stale gradients", 0, ("10_4_asynchronous_sgd",)),
     "10_7_fewer_bytes": ("Fewer bytes", 3.1, ("10_3_synchronous_sgd", "10_5_all_reduce")),
     "10_7_finale": ("A real model", 4.3, ("10_7_fewer_bytes",)),

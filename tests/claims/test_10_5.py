@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 ALPHA, BETA = 25e-6, 1.25e9
@@ -99,31 +98,6 @@ def test_10_5_ring_best(verdict):
     }  # than the tree; half of the rounds
     assert [(Ks[0], len(Ks)) for Ks in slower.values()] == [(4, 4996), (3534, 1466)]
     assert verdict == ("true" if all(best) else "false")
-
-
-def test_far_messages_on_a_circle_share_wires():
-    """The section on why rings are used: messages are walked over the wires one by one, and each wire's load is added up."""
-    for K in (4, 8, 16):
-        load = {}
-        for name, rounds in (("ring", ring(K)), ("halving", halving(K))):
-            total = 0.0
-            for to, share in rounds:
-                wires = np.zeros((K, 2))
-                for k in range(K):
-                    steps = (to(k) - k) % K
-                    right = steps <= K // 2
-                    for i in range(min(steps, K - steps)):
-                        wires[(k + i) % K if right else (k - 1 - i) % K, int(right)] += share
-                total += wires.max()
-            load[name] = total
-        assert load["ring"] == pytest.approx(2 * (K - 1) / K)
-        assert load["halving"] > 1.5 * load["ring"]
-
-
-def test_a_port_shared_by_four_carries_what_the_lab_counts():
-    for hosts, rings in (((0,) * 4 + (1,) * 4, 1.75), ((0, 1) * 4, 7.0)):
-        out = sum(share for to, share in ring(8) for k in range(8) if hosts[k] == 0 != hosts[to(k)])
-        assert out == pytest.approx(rings)
 
 
 def test_10_5_ring_time(verdict):

@@ -226,6 +226,30 @@ def slowest_message(seconds):
     )
 
 
+# -- 7 ----------------------------------------------------------------------------------------------------------------
+
+
+def seat(K, H, rounds, wrap=True, ports=1, pick=min, both_ways=1):
+    found = {}
+    for name, host in (("packed", lambda k: k // (K // H)), ("in turn", lambda k: k % H)):
+        found[name] = 0
+        for hop, nbytes in rounds:
+            for k in range(K):
+                to = (k + hop) % K if wrap else k + hop
+                if to < K and host(k) == 0 and host(to) != 0:
+                    found[name] += nbytes
+        found[name] *= ports * both_ways
+    name = pick(found, key=found.get)
+    return name, found[name]
+
+
+def seat_by_hops(K, H, rounds):
+    """As if every worker of a packed host had its partner elsewhere as soon as the hop is a host long."""
+    packed = sum(m * (K // H if h >= K // H else 1) for h, m in rounds)
+    in_turn = sum(m * (K // H) for h, m in rounds if h % H)
+    return min(("packed", packed), ("in turn", in_turn), key=lambda found: found[1])
+
+
 SOLUTIONS = {
     "10.5-1": reduce_scatter,
     "10.5-2": all_gather,
@@ -233,6 +257,7 @@ SOLUTIONS = {
     "10.5-4": tie_bytes,
     "10.5-5": swap_with_neighbours,
     "10.5-6": slow_port,
+    "10.5-7": seat,
 }
 
 MUTANTS = {
@@ -287,6 +312,14 @@ MUTANTS = {
         lambda seconds: (int(np.nanargmax(np.nanmedian(seconds, 0) + np.nanmedian(seconds, 1))), "in"),
         lambda seconds: slow_port(-seconds),
         lambda seconds: slow_port(seconds)[0],
+    ],
+    "10.5-7": [
+        lambda K, H, rounds: seat(K, H, rounds, wrap=False),  # the last worker has no right neighbour
+        lambda K, H, rounds: seat(K, H, rounds, ports=H),  # of all hosts together
+        lambda K, H, rounds: seat(K, H, rounds, both_ways=2),  # in and out are two directions
+        lambda K, H, rounds: seat(K, H, rounds, pick=max),
+        lambda K, H, rounds: ("packed", seat(K, H, rounds)[1]),
+        seat_by_hops,
     ],
 }
 

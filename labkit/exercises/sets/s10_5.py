@@ -1,4 +1,4 @@
-"""Problem set 10.5: the halves of a ring, its bytes, its rival, a deadlock, and a slow port found by the clock.
+"""Problem set 10.5: the halves of a ring, its bytes, its rival, a deadlock, a slow port, and who sits on which host.
 
 Sources: Patarasuk and Yuan 2009 (ring), Chan et al. 2007 (tree), Hockney 1994 (alpha-beta). Chunk i of n elements is
 those from i n // K to (i + 1) n // K. Symbols: K workers, n elements, ``nbytes`` bytes, alpha and beta of the link.
@@ -207,6 +207,36 @@ def _slow_port(rng: np.random.Generator) -> Iterator[Case]:
             yield Case((seconds,), judge, label=said)
 
 
+# -- 7: who sits where ------------------------------------------------------------------------------------------------
+
+
+def _seats(rng: np.random.Generator) -> Iterator[Case]:
+    for K, H in ((8, 2), (8, 4), (6, 2), (12, 3), (4, 4), (int(rng.integers(2, 6)) * 4, 4)):
+        around = [(1, 960)] * (2 * (K - 1))  # a ring
+        far = [(K // 2, 3840), (K // 4 or 1, 1920), (1, 960)]
+        some = [
+            (int(h), int(m)) for h, m in zip(rng.integers(1, K, 5), rng.integers(1, 10**6, 5), strict=True)
+        ]
+        alone = [(H, 500)] * 3 if H < K else []  # in turn, nothing leaves
+        for rounds in (around, far, some, alone):
+            least = {
+                name: sum(m * sum(host[k] == 0 != host[(k + h) % K] for k in range(K)) for h, m in rounds)
+                for name, host in (("packed", np.arange(K) // (K // H)), ("in turn", np.arange(K) % H))
+            }
+            best = min(least, key=lambda name: least[name])  # packed if they tie
+
+            def judge(answer: Any, best: str = best, nbytes: int = least[best]) -> None:
+                if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
+                    raise Wrong(f"return a pair (seating, bytes), not {answer!r:.60}")
+                if answer[0] not in ("packed", "in turn"):
+                    raise Wrong(f"the seating must be 'packed' or 'in turn', not {answer[0]!r:.20}")
+                close(answer[1], float(nbytes), "the bytes through a host's port", rtol=0.0)
+                if answer[0] != best:
+                    raise Wrong("the bytes are right, but it is the other seating that has them")
+
+            yield Case((K, H, rounds), judge, label=f"K = {K} workers on H = {H} hosts")
+
+
 EXERCISES = (
     Exercise(
         "10.5-1",
@@ -253,5 +283,6 @@ EXERCISES = (
         withheld=("labkit.collectives.crossovers",),
     ),
     Exercise("10.5-5", "Mend a deadlock", 3, "swap_with_neighbours", _neighbours, objectives=(3,)),
-    Exercise("10.5-6", "Which port is slow?", 2, "slow_port", _slow_port, objectives=(4,)),
+    Exercise("10.5-6", "Which port is slow?", 2, "slow_port", _slow_port, objectives=(4, 5)),
+    Exercise("10.5-7", "Who sits where?", 2, "seat", _seats, objectives=(6,)),
 )
