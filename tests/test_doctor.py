@@ -135,6 +135,40 @@ def test_a_quota_below_the_cores_is_what_counts(known, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("said", "status", "works", "found"),
+    [
+        ("0, 1980, 1980, 0x0000000000000000", 0, [True], ["GPU 0: 1980 of 1980 MHz"]),
+        ("0, 345, 1980, 0x0000000000000001", 0, [True], ["held down by nothing to do"]),
+        ("0, 1755, 1980, 0x0000000000000004\n1, 1140, 1980, 0x0000000000000048", 0, [True, False],
+          ["GPU 0: 1755 of 1980 MHz, held down by its power cap", "held down by a hardware slowdown, heat"]),
+        ("0, 1140, 1980, 0x0000000000000020", 0, [False], ["heat, by the driver"]),
+        ("0, 1140, 1980, 0x0000000000000080", 0, [False], ["the power supply's brake"]),
+        ("0, 1140, 1980, [N/A]", 0, [True], ["GPU 0: 1140 of 1980 MHz"]),
+        ("No devices were found", 6, [None], ["nvidia-smi does not tell: No devices were found"]),
+        ("", 0, [None], ["nvidia-smi does not tell"]),
+    ],
+)  # fmt: skip
+def test_a_gpu_s_clock_and_what_holds_it_down_are_read(
+    said, status, works, found, known, tmp_path, monkeypatch
+):
+    stub = tmp_path / "nvidia-smi"
+    stub.write_text(f'#!/bin/sh\ncase "$1" in --query-gpu={doctor.CLOCKS}) ;; *) exit 3;; esac\n'
+                    f"cat <<'END'\n{said}\nEND\nexit {status}\n")  # fmt: skip
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    clocks = [f for f in doctor.examine(measure=False).findings if f.what == "clocks"]
+    assert [f.works for f in clocks] == works
+    assert all(text in f.found for text, f in zip(found, clocks, strict=True))
+    assert all(bool(f.advice) == (f.works is not True) or f.works is None for f in clocks)
+
+
+def test_without_a_gpu_s_tool_the_clock_is_no_finding_to_judge(known, monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    clocks = named(doctor.examine(measure=False), "clocks")
+    assert clocks.works is None and "no nvidia-smi" in clocks.found
+
+
+@pytest.mark.parametrize(
     ("files", "cores", "memory"),
     [
         ({}, None, None),
