@@ -258,7 +258,7 @@ EXERCISES = (
         3,
         "break_even",
         _break_even,
-        objectives=(3, 6),
+        objectives=(3, 9),
         withheld=("labkit.compress.pays",),
     ),
     Exercise(
@@ -276,7 +276,7 @@ EXERCISES = (
         3,
         "outer_step",
         _outer_step,
-        objectives=(5,),
+        objectives=(5, 8),
     ),
-    Exercise("10.7-6", "Who won the race?", 2, "", objectives=(7, 8), rubric=_RACE),
+    Exercise("10.7-6", "Who won the race?", 2, "", objectives=(6, 7, 10, 11), rubric=_RACE),
 )
