@@ -18,6 +18,7 @@ BOX = re.compile(
 )
 PARTS = (r"\*Statement\.\*", r"\*(Argument|Sketch)\.\*", r"\*What it does not say\.\*")
 LINES, LETTERS = 15, 140  # at most, of a box
+LEAST = 2  # boxes a lab
 
 
 def whys(text: str) -> list[tuple[str, str, int]]:
@@ -35,8 +36,9 @@ def whys(text: str) -> list[tuple[str, str, int]]:
 def test_a_box_states_argues_and_says_where_it_ends_and_an_experiment_follows(lab):
     text = (ROOT / "notebooks" / f"{lab}.md").read_text(encoding="utf-8")
     boxes = whys(text)
+    assert len(boxes) >= LEAST, f"{lab} has {len(boxes)} arguments"
     starts = [text.rindex("\n:::{admonition} Why", 0, end) for _, _, end in boxes]
-    for (name, body, end), until in zip(boxes, [*starts[1:], len(text)], strict=False):
+    for (name, body, end), until in zip(boxes, [*starts[1:], len(text)], strict=True):
         lines = [line for line in body.splitlines() if line.strip()]
         assert len(lines) <= LINES, f"{name} has {len(lines)} lines"
         assert max(map(len, lines)) <= LETTERS, f"{name} has a long line"
