@@ -49,7 +49,7 @@ def index(nb, id):
 @pytest.mark.parametrize("name", SETS)
 def test_each_answer_cell_of_each_set_is_marked_and_is_found_untouched(name):
     jupytext = pytest.importorskip("jupytext")
-    text = f.RELEASED / f"{name.replace('.', '_')}_exercises.md"
+    text = f.RELEASED / f"{name.replace('.', '_').lower()}_exercises.md"
     nb = jupytext.read(text, fmt="md:myst")
     marks = [t for c in nb.cells for t in c.metadata.get("tags", []) if t.startswith("exercise-")]
     assert marks == [f"exercise-{id}" for id in exercise_set(name)]
