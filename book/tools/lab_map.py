@@ -28,19 +28,19 @@ LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
     "10_2_minibatch_sgd": ("Mini-batches", 0, ("10_1_empirical_risk",)),
     "10_3_synchronous_sgd": ("Synchronous", 1.75, ("10_1_empirical_risk",)),
     "2_2_barriers": ("Barriers", 0, ("10_3_synchronous_sgd",)),
-    "2_2_overlap": ("Overlap", 1, ("2_2_barriers",)),
+    "2_2_overlap": ("Overlap", 1.97, ("2_2_barriers",)),
     "10_4_asynchronous_sgd": ("Asynchronous", 0, ("2_2_barriers",)),
     "10_5_all_reduce": ("All-reduce", 3.6, ()),
-    "10_5_network": ("On a network", 2.75, ("10_5_all_reduce",)),
+    "10_5_network": ("On a network", 4.6, ("10_5_all_reduce",)),
     "10_6_stale_gradients": ("Stale gradients", 0, ("10_4_asynchronous_sgd",)),
-    "10_7_fewer_bytes": ("Fewer bytes", 3.1, ("10_3_synchronous_sgd", "10_5_all_reduce")),
-    "10_7_local_steps": ("Local steps", 4.3, ("10_7_fewer_bytes",)),
-    "10_7_finale": ("A real model", 4.3, ("10_7_local_steps",)),
+    "10_7_fewer_bytes": ("Fewer bytes", 2.97, ("10_3_synchronous_sgd", "10_5_all_reduce")),
+    "10_7_local_steps": ("Local steps", 4.4, ("10_7_fewer_bytes",)),
+    "10_7_finale": ("A real model", 4.4, ("10_7_local_steps",)),
     "10_8_large_batches": ("Large batches", 1, ("10_2_minibatch_sgd", "10_3_synchronous_sgd")),
-    "10_9_lower_bounds": ("Lower bounds", 3.3, ("10_7_fewer_bytes",)),
+    "10_9_lower_bounds": ("Lower bounds", 3.38, ("10_7_fewer_bytes",)),
     "10_10_choosing": ("Choosing", 1, ("10_6_stale_gradients", "10_7_fewer_bytes", "10_8_large_batches")),
     "a_sharded_training": ("Sharding", 4.1, ("10_3_synchronous_sgd", "10_5_all_reduce")),
-    "b_failures": ("Failures", 2.05, ("10_3_synchronous_sgd",)),
+    "b_failures": ("Failures", 1.98, ("10_3_synchronous_sgd",)),
 }
 WORDS_A_MINUTE = 200
 NEEDS = {  # what a lab's code shows, and what that means
@@ -143,10 +143,9 @@ def edge(above: tuple[float, float], below: tuple[float, float]) -> str:
 def box(lab: Lab, x: float, y: float) -> str:
     """A lab: its number and, in at most two lines, its name; a link."""
     words = lab.short.rsplit(maxsplit=1) if len(lab.short) > 11 else [lab.short]
-    head = lab.number
     first = y + 4 - 6.5 * len(words)
     lines = [
-        f'<text x="{x:g}" y="{first:g}" fill="currentColor" font-weight="bold" font-size="12">{head}</text>'
+        f'<text x="{x:g}" y="{first:g}" fill="currentColor" font-weight="bold" font-size="12">{contents.number(lab.name)}</text>'
     ]
     lines += [
         f'<text x="{x:g}" y="{first + 13 * (i + 1):g}" fill="currentColor">{escape(word)}</text>'
