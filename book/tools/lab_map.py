@@ -143,9 +143,9 @@ def edge(above: tuple[float, float], below: tuple[float, float]) -> str:
 def box(lab: Lab, x: float, y: float) -> str:
     """A lab: its number and, in at most two lines, its name; a link."""
     words = lab.short.rsplit(maxsplit=1) if len(lab.short) > 11 else [lab.short]
-    first = y + 4 - 6.5 * len(words)
+    number, first = contents.number(lab.name), y + 4 - 6.5 * len(words)
     lines = [
-        f'<text x="{x:g}" y="{first:g}" fill="currentColor" font-weight="bold" font-size="12">{contents.number(lab.name)}</text>'
+        f'<text x="{x:g}" y="{first:g}" fill="currentColor" font-weight="bold" font-size="12">{number}</text>'
     ]
     lines += [
         f'<text x="{x:g}" y="{first + 13 * (i + 1):g}" fill="currentColor">{escape(word)}</text>'
