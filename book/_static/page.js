@@ -4,7 +4,7 @@
 
   /* A box that scrolls sideways can be reached and scrolled by keyboard, and says what it is. */
   const BOXES = {
-    "div.math": "formula, scrolls sideways",
+    "div.math, .bd-article span.math": "formula, scrolls sideways",
     ".pst-scrollable-table-container": "table, scrolls sideways",
     ".cell_output .text_html": "output, scrolls sideways",
     "pre": "code or output, scrolls sideways",
@@ -24,6 +24,15 @@
     }
   }
 
+  /* A formula in a line of text, wider than the text: it gets a line of its own, which scrolls. */
+  function giveRoom() {
+    const seen = [...document.querySelectorAll(".bd-article span.math")].map((formula) => {
+      const room = formula.parentElement.closest("p, li, dd, td, th, h1, h2, h3, h4, div").clientWidth;
+      return [formula, room > 0 && formula.firstElementChild?.getBoundingClientRect().width > room];
+    });
+    for (const [formula, wide] of seen) formula.classList.toggle("labkit-wide", wide);
+  }
+
   function mend() {
     for (const arrow of document.querySelectorAll("nav details > summary:not([aria-label])")) {
       const page = arrow.closest("li")?.querySelector("a")?.textContent.trim() ?? "this part";
@@ -35,6 +44,11 @@
     typeset.then(() => {
       const watch = new ResizeObserver(reachable); /* narrower, wider, or shown for the first time */
       for (const box of boxes()) watch.observe(box);
+      let width = -1;
+      new ResizeObserver(([{ contentRect }]) => {
+        if (contentRect.width !== width) requestAnimationFrame(giveRoom);
+        width = contentRect.width;
+      }).observe(document.querySelector(".bd-article") ?? document.body);
     });
   }
 
