@@ -18,7 +18,7 @@ import yaml
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST_LOAD_BYTES = 2_500_000
+FIRST_LOAD_BYTES = 2_550_000
 LOAD_S = 20.0  # from this disk, on a busy machine; an idle one takes less than one
 WIDE_PX, PHONE_PX = 1280, 390
 GRAVE = ("serious", "critical")
