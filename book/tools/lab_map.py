@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import contents
+import myst
 import subject
-from closure import CODE_CELL
 from docutils import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,8 +75,7 @@ def read(name: str, root: Path = ROOT) -> Lab:
     short, column, after = LABS[name]
     text = (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
     body = re.sub(r"\A---\n.*?^---\n", "", text, flags=re.MULTILINE | re.DOTALL)
-    cells = CODE_CELL.findall(body)
-    code = "\n".join(cells)
+    code = "\n".join(myst.codes(body))
     title = re.search(r"^# (?:[\d.A-Z]+ )?(.+)$", body, re.MULTILINE)
     minutes, seconds = takes(name, root)
     return Lab(
@@ -89,8 +88,8 @@ def read(name: str, root: Path = ROOT) -> Lab:
 def takes(name: str, root: Path = ROOT) -> tuple[int, float | None]:
     """Minutes to read a page with cells, and the seconds it runs, None where nobody has noted them."""
     text = (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
-    shown = [cell["code"] for cell in subject.CELL.finditer(text) if not subject.FOLDED.search(cell["head"])]
-    prose = re.sub(r"\A---\n(?s:.*?)^---\n|^:\w+:.*\n|^:::.*\n", "", subject.CELL.sub("", text), flags=re.M)
+    shown = [cell["code"] for cell in myst.CELL.finditer(text) if not subject.FOLDED.search(cell["head"])]
+    prose = re.sub(r"\A---\n(?s:.*?)^---\n|^:\w+:.*\n|^:::.*\n", "", myst.CELL.sub("", text), flags=re.M)
     words = len(prose.split()) + len(" ".join(shown).split())
     times = root / "book" / "run_times.json"
     took = json.loads(times.read_text(encoding="utf-8")) if times.exists() else {}

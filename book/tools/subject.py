@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import contents
+import myst
 
 ROOT = Path(__file__).resolve().parents[2]
-CELL = re.compile(
-    r"^```\{code-cell\}[^\n]*\n(?P<head>---\n.*?^---\n|(?::[^\n]*\n)*)(?P<code>.*?)^```", re.M | re.S
-)
 FOLDED = re.compile(r"hide-input|remove-input|hide-cell|remove-cell")
 SHOWN = {
     "print",
@@ -55,7 +53,7 @@ class Count:
 def count(lab: str, text: str) -> Count:
     """Of the unfolded code in a lab's text."""
     subject, plumbing = 0, []
-    for cell in CELL.finditer(text):
+    for cell in myst.CELL.finditer(text):
         if FOLDED.search(cell["head"]):
             continue
         lines = cell["code"].splitlines()
