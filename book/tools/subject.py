@@ -57,16 +57,14 @@ def count(lab: str, text: str) -> Count:
         if FOLDED.search(cell["head"]):
             continue
         lines = cell["code"].splitlines()
-        marked = [False] * (len(lines) + 1)
+        marked: set[int] = set()  # numbers of lines
         for node in _statements(ast.parse(cell["code"])):
             if _is_plumbing(node):
-                marked[node.lineno : (node.end_lineno or node.lineno) + 1] = [True] * (
-                    (node.end_lineno or node.lineno) + 1 - node.lineno
-                )
+                marked.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         for n, line in enumerate(lines, 1):
             if not line.strip() or line.strip().startswith("#"):
                 continue
-            if marked[n]:
+            if n in marked:
                 plumbing.append(line)
             else:
                 subject += 1
