@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
@@ -23,7 +24,7 @@ from labkit.plan.goals import Goal, parse_goal
 from labkit.plan.laws import format_law, parse_law
 from labkit.plan.method import DEFAULTS, Method, parse_methods
 from labkit.plan.network import ON_FLAT, ON_HOSTS, Network
-from labkit.plan.units import COUNT, MILLISECONDS, PRICE, RATE, SECONDS, SHARE, precision, workers
+from labkit.plan.units import COUNT, MILLISECONDS, PRICE, RATE, SECONDS, SHARE, precision, steps, workers
 from labkit.timing import Fleet
 
 
@@ -64,9 +65,14 @@ class Case:
     one example, forward and backward. overhead_s: seconds of a step that don't depend on b. b_examples or B_examples:
     examples per step, of each worker (weak scaling: B = K b grows with K) or of all (strong scaling: b = B / K).
     backward_share: the share of the computation that is the backward pass, in which the gradient appears layer by layer.
+    hidden_share: of that, behind which sums can hide; sending_slows: of a hidden sum's time, by which computing gets longer.
     law: of the *factor* by which a worker's step is longer than ``compute_s(b)``, a Fleet or its text ("lognormal:0.1").
     alpha_s, beta_bytes_per_s: the link between any two workers, or between hosts of ``per_host_workers`` workers, which
     share the host's port and have the link inside_alpha_s, inside_beta_bytes_per_s among themselves.
+    rate_share: of the links' rates that sums get. transport: "rdma" or "tcp": the rates are a data sheet's, and fields that
+    are not given are `USUAL` in published jobs; None: the rates are what was measured.
+    measured: (workers, seconds) of steps that were measured, as of synchronous training in buckets; every plan is corrected
+    by what they took over theirs.
     price_per_worker_hour: in any currency. allreduce: "best", whichever costs least, or the name of one.
     S_min_steps and B_crit_examples: the hyperbola of steps to the accuracy, S_min (1 + B_crit / B) with batches of B; or
     total_examples: so many in all, whatever the batch, which is right far below the critical batch size and optimistic
@@ -89,7 +95,7 @@ class Case:
         "job --overhead-ms 2",
         (MILLISECONDS.read, _AMOUNT),
         "the part of a step that does not depend on the batch",
-        0.0,
+        None,
     )
     b_examples: int | None = _quantity(
         "job --b 32", _COUNT, "examples per worker and step: weak scaling, B = K b", None
@@ -100,8 +106,14 @@ class Case:
     backward_share: float = _quantity(
         "job --backward-share 0.67", _SHARE, "share of the computation that is the backward pass", 2 / 3
     )
+    hidden_share: float = _quantity(
+        "job --hidden 0.4", _SHARE, "share of the backward pass behind which sums can hide", None
+    )
+    sending_slows: float = _quantity(
+        "job --sending-slows 0.05", _SHARE, "share of a hidden sum's time by which computing gets longer", 0.0
+    )
     law: Fleet = _quantity(  # noqa: RUF009
-        "job --stragglers LAW", _TEXT, "law of the workers' speeds, below; none is the default", "none"
+        "job --stragglers LAW", _TEXT, "law of the workers' speeds, below; none is the default", None
     )
     beta_bytes_per_s: float = _quantity(
         "cluster --network 25Gbit/s",
@@ -109,7 +121,16 @@ class Case:
         "rate of a link (between hosts): bit or B; bare numbers are bytes/s",
     )
     alpha_s: float = _quantity(
-        "cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", 0.0
+        "cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", None
+    )
+    transport: str | None = _quantity(
+        "cluster --transport rdma",
+        _TEXT,
+        "the rates are a data sheet's, over rdma or tcp: what is not said is taken from published jobs, and a range shown",
+        None,
+    )
+    rate_share: float = _quantity(
+        "cluster --rate-share 0.6", (SHARE.read, partial(number, above=0, most=1)), "share of its rate that a link gives to a sum", None
     )
     inside_beta_bytes_per_s: float | None = _quantity(
         "cluster --inside 10GB/s", _RATE, "rate of a link inside a host of several workers", None
@@ -128,6 +149,9 @@ class Case:
         _TEXT,
         "best, or ring, halving, ...; on hosts ring or hierarchical",
         "best",
+    )
+    measured: tuple[tuple[int, float], ...] = _quantity(
+        "cluster --measured K=16:220ms", (steps, None), "steps that were measured, on one number of workers or several", ()
     )
     S_min_steps: float | None = _quantity(
         "target --steps-min 7000", _NUMBER, "steps to the accuracy asked with batches without limit", None
@@ -164,12 +188,13 @@ class Case:
 
     @property
     def network(self) -> Network:
-        link = Link(self.alpha_s, self.beta_bytes_per_s)
+        share = self.rate_share
+        most = TCP_MOST if self.transport == "tcp" else math.inf
+        link = Link(self.alpha_s, min(share * self.beta_bytes_per_s, most))
         if self.inside_alpha_s is None or self.inside_beta_bytes_per_s is None:
             return Network(link, link)
-        return Network(
-            link, Link(self.inside_alpha_s, self.inside_beta_bytes_per_s), self.per_host_workers or 1
-        )
+        inside = Link(self.inside_alpha_s, share * self.inside_beta_bytes_per_s)
+        return Network(link, inside, self.per_host_workers or 1)
 
     def batch(self, K: int) -> int:
         """Examples that the busiest of K workers computes in a step: b, or B / K rounded up."""
@@ -209,6 +234,18 @@ class Case:
 #: All fields of a case: name -> what is known of it.
 QUANTITIES: dict[str, _Quantity] = {each.name: each.metadata["quantity"] for each in fields(Case)}
 _DEFAULTS = {each.name: each.default for each in fields(Case)}
+#: What fields are where nobody says, by transport: nothing is lost; or, as a data sheet does not say either, what fits
+#: published jobs best (`labkit.plan.published`, development half), rounded.
+USUAL: dict[str | None, dict[str, Any]] = {
+    transport: dict(zip(("rate_share", "alpha_s", "hidden_share", "law", "overhead_s"), values, strict=True))
+    for transport, values in {
+        None: (1.0, 0.0, 1.0, "none", 0.0),
+        "rdma": (0.6, 25e-6, 0.4, "lognormal:0.06", 6e-3),
+        "tcp": (0.9, 25e-6, 0.4, "lognormal:0.06", 6e-3),
+    }.items()
+}
+#: Bytes a second that sums of GPUs get from a host through its kernel's TCP, whatever the port could.
+TCP_MOST = 3e9
 #: Of each of these pairs one is given, in full; and all or none of those that make hosts.
 EITHER = ((("b_examples",), ("B_examples",)), (("S_min_steps", "B_crit_examples"), ("total_examples",)))
 _HOSTS = ("per_host_workers", "inside_beta_bytes_per_s", "inside_alpha_s")
@@ -247,6 +284,9 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
     call: what people who gave them call a field, where not by its name. ValueError, in a sentence, for what makes no case.
     """
     out = {name: given.get(name, default) for name, default in _DEFAULTS.items()}
+    if out["transport"] not in USUAL:
+        raise ValueError(f"{call('transport')} must be rdma or tcp, got {out['transport']!r}")
+    out |= {name: usual for name, usual in USUAL[out["transport"]].items() if out[name] is None}
     for name, value in out.items():
         if value is MISSING:
             raise ValueError(f"{call(name)} must be given: {QUANTITIES[name].help}")
@@ -278,6 +318,10 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
     if not Ks:
         raise ValueError(f"{call('K_workers')} must hold at least one number of workers, got none")
     out["K_workers"] = tuple(sorted({integer(call("K_workers"), each, least=1) for each in Ks}))
+    out["measured"] = tuple(
+        (integer(f"{call('measured')}, workers", K, least=2), number(f"{call('measured')}, seconds", s, above=0))
+        for K, s in out["measured"]
+    )
     out["methods"] = parse_methods(out["methods"])
     out["goal"] = parse_goal(out["goal"], call("goal"))
     return out

@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
 def _plan(given: argparse.Namespace) -> int:
     values, case = _case(given)
     warnings = lint(case, given.beta_bytes_per_s)
-    if "alpha_s" not in values:
+    if "alpha_s" not in values and case.transport is None:
         warnings.append(
             "latency: none was given, so a message costs nothing but its bytes; say --latency 20us"
         )

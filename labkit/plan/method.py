@@ -8,6 +8,7 @@ that the reader may have measured, and the plan says how large it could be befor
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,11 +34,17 @@ def _qsgd(levels: int) -> dict[str, Any]:
     return {"how": QSGD(levels, BUCKET), "omega": omega}
 
 
+def _buckets(text: str) -> dict[str, Any]:
+    size = re.fullmatch(r"(\d+)([kMG]?)B", text)
+    if size is None:
+        return {"buckets": integer("L", int(text), least=1)}
+    return {"bucket_bytes": integer("L", int(size[1]), least=1) * 1000 ** " kMG".index(size[2] or " ")}
+
+
 #: What a policy alone does not say: word -> what stands behind it, what it is, and the fields that it makes of that.
 _MORE: dict[str, tuple[str, type, str, Callable[[Any], dict[str, Any]]]] = {
     "overlapped": (
-        "L", int, "sync, summed in L buckets while the backward pass goes on",
-        lambda L: {"buckets": integer("L", L, least=1)},
+        "L", str, "sync, summed in L buckets (or buckets of so much: 25MB) while the backward pass goes on", _buckets,
     ),
     "topk": (
         "share", float, "the largest coordinates, with error feedback",
@@ -60,7 +67,8 @@ class Method:
     """policy: who waits for whom. Servers that hold w back are sharded over the workers; the rest is summed.
 
     buckets: > 0: the gradient is summed in as many equal ones while the backward pass goes on (Li et al. 2020, section
-    3.2.3). how: what is sent instead of a gradient, summed in flight where that is possible, else gathered. Both are for
+    3.2.3). bucket_bytes: > 0: in as many as there are when each has so many bytes, or at once where that is sooner, as a
+    framework may choose. how: what is sent instead of a gradient, summed in flight where that is possible, else gathered. Both are for
     plain synchronous training only.
     coding_s: seconds to encode and decode a step's gradient; 0 is optimistic. omega: the variance that an unbiased
     compressor adds, E ||Q(x) - x||^2 <= omega ||x||^2; 0 for a biased one with error feedback.
@@ -70,6 +78,7 @@ class Method:
 
     policy: Policy = field(default_factory=Synchronous)
     buckets: int = 0
+    bucket_bytes: int = 0
     how: Scheme | None = None
     coding_s: float = 0.0
     omega: float = 0.0
@@ -82,12 +91,11 @@ class Method:
         number("omega", self.omega, least=0)
         if not isinstance(self.policy, Synchronous | StaleSynchronous | Asynchronous | LocalSteps):
             raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {self.policy!r}")
-        if (self.how is not None) + (self.policy != Synchronous()) + (
-            integer("buckets", self.buckets) > 0
-        ) > 1:
+        overlapped = [integer(each, getattr(self, each)) > 0 for each in ("buckets", "bucket_bytes")]
+        if (self.how is not None) + (self.policy != Synchronous()) + sum(overlapped) > 1:
             raise ValueError(
                 f"policy must be sync where gradients are overlapped or compressed, and they can't be both, got "
-                f"{self.policy}, buckets = {self.buckets}, how = {self.how!r}"
+                f"{self.policy}, buckets = {self.buckets}, bucket_bytes = {self.bucket_bytes}, how = {self.how!r}"
             )
         if self.how is not None:
             Scheme.of(self.how)
@@ -101,6 +109,9 @@ class Method:
             return self.label
         if self.how is not None:
             return type(self.how).__name__.lower()
+        if size := self.bucket_bytes:
+            power = max(i for i in range(4) if size % 1000**i == 0)
+            return f"overlapped:{size // 1000**power}{' kMG'[power].strip()}B"
         return f"overlapped:{self.buckets}" if self.buckets else str(self.policy)
 
     @property
@@ -128,7 +139,7 @@ class Method:
                 return (
                     f"(K - {backups}) / K of the batch counts; that no kind of example is dropped is assumed"
                 )
-        if self.buckets:
+        if self.buckets or self.bucket_bytes:
             return "exact, as sync; that sending slows no computation down is assumed"
         return "exact: the steps of one worker with the batch B"
 

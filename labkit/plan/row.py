@@ -16,14 +16,14 @@ E ||Q(x) - x||^2 <= omega ||x||^2 of an unbiased compressor Q.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from labkit.plan.case import Case
 from labkit.plan.estimate import K_MAX, estimate, means, undisturbed
 from labkit.plan.goals import Goal
-from labkit.plan.method import Method
+from labkit.plan.method import Method, parse_method
 from labkit.plan.network import Exchange
 from labkit.timing import expected_max
 from labkit.timing.order import expected_shortfall
@@ -39,6 +39,12 @@ MEANING = {
     "bandwidth": "bytes: a faster network, overlap, fewer bytes or local steps help",
     "coding": "encoding and decoding: a cheaper compressor helps",
 }
+
+#: How the job was run whose step somebody measured: as frameworks do, in buckets of so many bytes.
+AS_RUN = "overlapped:25MB"
+#: Nine of ten published results: so many times the lost time that is planned from data sheets, and so many times the step
+#: that is planned from one measured step (`labkit.plan.published`, development half).
+LOST_RANGE, MEASURED_RANGE = (0.2, 3.0), (0.85, 1.18)
 
 
 class Step(NamedTuple):
@@ -119,7 +125,39 @@ class Row:
 
     @cached_property
     def step(self) -> Step:
-        """The seconds of a step."""
+        """The seconds of a step: as planned, times what the case's measured steps took over their plan."""
+        planned, over = self._planned, self._correction
+        return Step(*(over * seconds for seconds in planned[:6]), algorithm=planned.algorithm)
+
+    @property
+    def range_s(self) -> tuple[float, float] | None:
+        """Seconds of a step between which nine of ten published results lie; None where no published result says.
+
+        With a measured step, so many times the plan; else what is lost beyond computing, so many times what is planned.
+        """
+        step, case = self.step, self.case
+        if case.measured:
+            return MEASURED_RANGE[0] * step.seconds, MEASURED_RANGE[1] * step.seconds
+        if case.transport is None:
+            return None
+        low, high = (step.compute_s + share * (step.wait_s + step.comm_s) for share in LOST_RANGE)
+        return low, high
+
+    @property
+    def _correction(self) -> float:
+        """What measured steps took over their plan, the geometric mean; of fewer workers than were measured, a power of it
+        that is 1 for one worker."""
+        if not (measured := self.case.measured):
+            return 1.0
+        plain, asked = replace(self.case, measured=()), math.log(self.K)
+        logs = [
+            math.log(seconds / Row(plain, parse_method(AS_RUN), K).step.seconds) * min(1.0, asked / math.log(K))
+            for K, seconds in measured
+        ]
+        return math.exp(sum(logs) / len(logs))
+
+    @cached_property
+    def _planned(self) -> Step:
         t, law, K, policy = self._compute_s, self.case.law, self.K, self.method.policy
         mean, sent = t * sum(n * each for each, n in means(law, K).items()) / K, self._exchange
         if isinstance(policy, Asynchronous):
@@ -127,7 +165,7 @@ class Row:
             return Step(K / rate - sent.seconds, 0.0, *sent[:2], algorithm=sent.algorithm)
         if not self.method.simulated:
             wait = max(t * expected_max(law, K), mean) - mean
-            if self.method.buckets and sent.seconds > 0:
+            if self._buckets and sent.seconds > 0:
                 sent = sent.times(self._exposed(sent.seconds) / sent.seconds)
             coding = self.method.coding_s if K > 1 else 0.0
             return Step(mean, wait, *sent[:2], coding, algorithm=sent.algorithm)
@@ -236,18 +274,29 @@ class Row:
                 sum(each.latency_s for each in found), sum(each.bandwidth_s for each in found), used
             )
         if isinstance(method.policy, LocalSteps) or method.policy == Synchronous():
-            return network.allreduce(K, case.nbytes / max(1, method.buckets), case.allreduce)
+            return network.allreduce(K, case.nbytes / max(1, self._buckets), case.allreduce)
         return network.push_pull(K, case.nbytes)
+
+    @property
+    def _buckets(self) -> int:
+        """L: as many as the method says, or as it takes for its bytes each."""
+        size = self.method.bucket_bytes
+        return math.ceil(self.case.nbytes / size) if size else self.method.buckets
 
     def _exposed(self, bucket_s: float) -> float:
         """Mean seconds of a step in which nothing but communication happens; ``bucket_s``: one bucket's all-reduce.
 
         Of max over l of (f_l p + (L - l + 1) a), p the slowest worker's pass, f_l the share of it after which bucket l is
         ready, with equal buckets the first or the last l attains the maximum, so the channel is late by
-        max(0, (L - 1) a - (f_L - f_1) p) beyond the last bucket's own a; p is random, its law known.
+        max(0, (L - 1) a - (f_L - f_1) p) beyond the last bucket's own a; p is random, its law known. What is hidden slows
+        the computation that hides it. Where buckets are given by their bytes the framework chooses, and never worse than
+        one sum after all computing.
         """
-        L = self.method.buckets
-        span = self.case.backward_share * (1 - 1 / L) * self._compute_s
+        L, case = self._buckets, self.case
+        span = case.hidden_share * case.backward_share * (1 - 1 / L) * self._compute_s
         backlog = (L - 1) * bucket_s
-        late = span * expected_shortfall(self.case.law, self.K, backlog / span) if span > 0 else backlog
-        return bucket_s + late
+        late = span * expected_shortfall(case.law, self.K, backlog / span) if span > 0 else backlog
+        exposed = bucket_s + late + case.sending_slows * (backlog - late)
+        if not self.method.bucket_bytes:
+            return exposed
+        return min(exposed, case.network.allreduce(self.K, case.nbytes, case.allreduce).seconds)

@@ -77,6 +77,18 @@ def workers(text: str, name: str = "K") -> list[int]:
     return sorted(found)
 
 
+def steps(text: str, name: str = "measured") -> list[tuple[int, float]]:
+    """Measured steps, (workers, seconds): "K=16:220ms", or several with commas.
+
+    >>> steps("K=16:220ms,K=64:0.25s")
+    [(16, 0.22), (64, 0.25)]
+    """
+    found = [re.fullmatch(r"\s*(?:K\s*=)?\s*(\d+)\s*:(.+)", part) for part in text.split(",")]
+    if not all(found):
+        raise ValueError(f"{name} must be workers and the time of a step, such as K=16:220ms, got {text!r}")
+    return [(int(each[1]), SECONDS.read(each[2], f"the time in {name}")) for each in found if each]
+
+
 _Factors = dict[str, int | Fraction]
 _LETTERS = [(letter, i) for i, pair in enumerate(("kK", "mM", "gG", "tT"), 1) for letter in pair]
 _DECIMAL: _Factors = {"": 1, **{letter: 1000**i for letter, i in _LETTERS}}
