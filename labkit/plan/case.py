@@ -130,7 +130,10 @@ class Case:
         None,
     )
     rate_share: float = _quantity(
-        "cluster --rate-share 0.6", (SHARE.read, partial(number, above=0, most=1)), "share of its rate that a link gives to a sum", None
+        "cluster --rate-share 0.6",
+        (SHARE.read, partial(number, above=0, most=1)),
+        "share of its rate that a link gives to a sum",
+        None,
     )
     inside_beta_bytes_per_s: float | None = _quantity(
         "cluster --inside 10GB/s", _RATE, "rate of a link inside a host of several workers", None
@@ -151,7 +154,10 @@ class Case:
         "best",
     )
     measured: tuple[tuple[int, float], ...] = _quantity(
-        "cluster --measured K=16:220ms", (steps, None), "steps that were measured, on one number of workers or several", ()
+        "cluster --measured K=16:220ms",
+        (steps, None),
+        "steps that were measured, on one number of workers or several",
+        (),
     )
     S_min_steps: float | None = _quantity(
         "target --steps-min 7000", _NUMBER, "steps to the accuracy asked with batches without limit", None
@@ -193,7 +199,8 @@ class Case:
         link = Link(self.alpha_s, min(share * self.beta_bytes_per_s, most))
         if self.inside_alpha_s is None or self.inside_beta_bytes_per_s is None:
             return Network(link, link)
-        inside = Link(self.inside_alpha_s, share * self.inside_beta_bytes_per_s)
+        copied = 1 / COPIED if self.transport else 0.0
+        inside = Link(self.inside_alpha_s, 1 / (1 / (share * self.inside_beta_bytes_per_s) + copied))
         return Network(link, inside, self.per_host_workers or 1)
 
     def batch(self, K: int) -> int:
@@ -240,12 +247,14 @@ USUAL: dict[str | None, dict[str, Any]] = {
     transport: dict(zip(("rate_share", "alpha_s", "hidden_share", "law", "overhead_s"), values, strict=True))
     for transport, values in {
         None: (1.0, 0.0, 1.0, "none", 0.0),
-        "rdma": (0.6, 25e-6, 0.4, "lognormal:0.06", 6e-3),
-        "tcp": (0.9, 25e-6, 0.4, "lognormal:0.06", 6e-3),
+        "rdma": (0.95, 25e-6, 0.8, "lognormal:0.042", 6e-3),
+        "tcp": (0.95, 25e-6, 0.8, "lognormal:0.042", 6e-3),
     }.items()
 }
 #: Bytes a second that sums of GPUs get from a host through its kernel's TCP, whatever the port could.
 TCP_MOST = 3e9
+#: Bytes a second at which gradients are copied into buckets and back, after which they pass the links inside a host.
+COPIED = 18e9
 #: Of each of these pairs one is given, in full; and all or none of those that make hosts.
 EITHER = ((("b_examples",), ("B_examples",)), (("S_min_steps", "B_crit_examples"), ("total_examples",)))
 _HOSTS = ("per_host_workers", "inside_beta_bytes_per_s", "inside_alpha_s")
@@ -319,7 +328,10 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
         raise ValueError(f"{call('K_workers')} must hold at least one number of workers, got none")
     out["K_workers"] = tuple(sorted({integer(call("K_workers"), each, least=1) for each in Ks}))
     out["measured"] = tuple(
-        (integer(f"{call('measured')}, workers", K, least=2), number(f"{call('measured')}, seconds", s, above=0))
+        (
+            integer(f"{call('measured')}, workers", K, least=2),
+            number(f"{call('measured')}, seconds", s, above=0),
+        )
         for K, s in out["measured"]
     )
     out["methods"] = parse_methods(out["methods"])

@@ -42,9 +42,9 @@ def _buckets(text: str) -> dict[str, Any]:
 
 
 #: What a policy alone does not say: word -> what stands behind it, what it is, and the fields that it makes of that.
-_MORE: dict[str, tuple[str, type, str, Callable[[Any], dict[str, Any]]]] = {
+_MORE: dict[str, tuple[str, Callable[[str], Any], str, Callable[[Any], dict[str, Any]]]] = {
     "overlapped": (
-        "L", str, "sync, summed in L buckets (or buckets of so much: 25MB) while the backward pass goes on", _buckets,
+        "L", _buckets, "sync, summed in L buckets, or in such of 25MB, during the backward pass", dict,
     ),
     "topk": (
         "share", float, "the largest coordinates, with error feedback",

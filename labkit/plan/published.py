@@ -102,11 +102,13 @@ class Published:
         """What the planner is fed, for the row or for its base."""
         usual = USUAL[self.transport]
         base = K == self.base_workers
-        b, passes = (self._base if base else (self.b_examples, self.passes))
+        b, passes = self._base if base else (self.b_examples, self.passes)
         base_b, base_passes = self._base
         step_s = base_b * base_passes * self.base_workers / self.base_rate
         overhead_s = min(usual["overhead_s"] * base_passes, step_s / 2)
-        inside = INSIDE[self.inside] * (2 if self.inside == "pcie" and self.gpu[:4] in ("A100", "H100") else 1)
+        inside = INSIDE[self.inside] * (
+            2 if self.inside == "pcie" and self.gpu[:4] in ("A100", "H100") else 1
+        )
         hosts = {"per_host_workers": self.per_host, "inside_alpha_s": 5e-6, "inside_beta_bytes_per_s": inside}
         return Case(
             parameters=self.parameters, element_bytes=self.element_bytes,
@@ -138,8 +140,17 @@ def published() -> tuple[Published, ...]:
     found = []
     for source in data["sources"]:
         for i, group in enumerate(source["groups"]):
-            common = {"source": source["key"], "half": halves[source["key"]], "series": f"{source['key']} {i}"}
-            found += [Published(**common, **{name: each for name, each in {**group, **row}.items() if name != "rows"}) for row in group["rows"]]
+            common = {
+                "source": source["key"],
+                "half": halves[source["key"]],
+                "series": f"{source['key']} {i}",
+            }
+            found += [
+                Published(
+                    **common, **{name: each for name, each in {**group, **row}.items() if name != "rows"}
+                )
+                for row in group["rows"]
+            ]
     return tuple(found)
 
 
@@ -191,7 +202,9 @@ def table() -> str:
     for which in HALVES:
         rows = [each for each in published() if each.half == which]
         groups = {f"{which} half": rows}
-        groups |= {f"  {key}": [r for r in rows if r.source == key] for key in sorted({r.source for r in rows})}
+        groups |= {
+            f"  {key}": [r for r in rows if r.source == key] for key in sorted({r.source for r in rows})
+        }
         for said, of in groups.items():
             off = errors(of)
             Ks = [each.K_workers for each in of]
@@ -202,7 +215,11 @@ def table() -> str:
                 + f"{100 * inside:>8.0f} %"
             )
         off_after = [100 * abs(each.after(one) - each.efficiency) for each, one in pairs(rows)]
-        held = [low <= each.efficiency <= high for each, one in pairs(rows) for low, high in [each.range_after(one)]]
+        held = [
+            low <= each.efficiency <= high
+            for each, one in pairs(rows)
+            for low, high in [each.range_after(one)]
+        ]
         lines += [
             f"  with one measured step: {np.mean(off_after):.1f} points off on the {len(held)} other rows of its series, "
             f"{100 * np.mean(held):.0f} % in range",

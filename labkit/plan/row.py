@@ -151,7 +151,8 @@ class Row:
             return 1.0
         plain, asked = replace(self.case, measured=()), math.log(self.K)
         logs = [
-            math.log(seconds / Row(plain, parse_method(AS_RUN), K).step.seconds) * min(1.0, asked / math.log(K))
+            math.log(seconds / Row(plain, parse_method(AS_RUN), K).step.seconds)
+            * min(1.0, asked / math.log(K))
             for K, seconds in measured
         ]
         return math.exp(sum(logs) / len(logs))
