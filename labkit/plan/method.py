@@ -68,8 +68,8 @@ class Method:
 
     buckets: > 0: the gradient is summed in as many equal ones while the backward pass goes on (Li et al. 2020, section
     3.2.3). bucket_bytes: > 0: in as many as there are when each has so many bytes, or at once where that is sooner, as a
-    framework may choose. how: what is sent instead of a gradient, summed in flight where that is possible, else gathered. Both are for
-    plain synchronous training only.
+    framework may choose. how: what is sent instead of a gradient, summed in flight where that is possible, else gathered.
+    Both are for plain synchronous training only.
     coding_s: seconds to encode and decode a step's gradient; 0 is optimistic. omega: the variance that an unbiased
     compressor adds, E ||Q(x) - x||^2 <= omega ||x||^2; 0 for a biased one with error feedback.
     steps_factor: how many times the steps that are stated are needed, > 0; measured or guessed.

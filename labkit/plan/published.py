@@ -1,7 +1,7 @@
 """The planner held against published results: sources split in two before it was made, and the test half told once.
 
-What is in ``published.toml`` says its head. `half` deals the sources out by a rule that knows only how many rows each has: on
-the development half `labkit.plan.case.USUAL` and the ranges of `labkit.plan.row` were fitted; the test half was not looked
+What is in ``published.toml`` says its head. `half` deals out the sources by how many rows each has, and nothing else. On
+the development half `labkit.plan.case.USUAL` and the ranges of `labkit.plan.row` were chosen; the test half was not looked
 at meanwhile. One rule feeds all rows: the data sheet's rates, the transport, the batch of a GPU, and of the base its rate.
 Beside the plan stand three predictions that anybody could make (`errors`): that a sum gets all of the rate and nothing
 overlaps, that every row scales perfectly, and the one constant that suits these rows best.
@@ -101,8 +101,7 @@ class Published:
     def case(self, K: int) -> Case:
         """What the planner is fed, for the row or for its base."""
         usual = USUAL[self.transport]
-        base = K == self.base_workers
-        b, passes = self._base if base else (self.b_examples, self.passes)
+        b, passes = self._base if self.base_workers == K else (self.b_examples, self.passes)
         base_b, base_passes = self._base
         step_s = base_b * base_passes * self.base_workers / self.base_rate
         overhead_s = min(usual["overhead_s"] * base_passes, step_s / 2)
