@@ -23,7 +23,7 @@ from labkit.plan.goals import Goal, parse_goal
 from labkit.plan.laws import format_law, parse_law
 from labkit.plan.method import DEFAULTS, Method, parse_methods
 from labkit.plan.network import ON_FLAT, ON_HOSTS, Network
-from labkit.plan.units import COUNT, MILLISECONDS, PRICE, RATE, SECONDS, SHARE, precision, workers
+from labkit.plan.units import COUNT, MILLISECONDS, PRICE, RATE, SECONDS, SHARE, SIZE, precision, workers
 from labkit.timing import Fleet
 
 
@@ -51,6 +51,7 @@ def _quantity(where: str, kind: tuple[Any, Any], help: str, default: Any = MISSI
 _WHOLE, _POSITIVE, _AMOUNT = partial(integer, least=1), partial(number, above=0), partial(number, least=0)
 _COUNT, _NUMBER, _BYTES = (COUNT.read, _WHOLE), (COUNT.read, _POSITIVE), (precision, _WHOLE)
 _SECONDS, _RATE, _PRICE = (SECONDS.read, _AMOUNT), (RATE.read, _POSITIVE), (PRICE.read, _AMOUNT)
+_SIZE, _MEAN_S = (SIZE.read, _POSITIVE), (SECONDS.read, _POSITIVE)
 _SHARE = (SHARE.read, partial(number, least=0, most=1))
 _TEXT = (lambda text, name: text, None)
 _LIST = (lambda text, name: text.split(","), None)
@@ -67,6 +68,10 @@ class Case:
     law: of the *factor* by which a worker's step is longer than ``compute_s(b)``, a Fleet or its text ("lognormal:0.1").
     alpha_s, beta_bytes_per_s: the link between any two workers, or between hosts of ``per_host_workers`` workers, which
     share the host's port and have the link inside_alpha_s, inside_beta_bytes_per_s among themselves.
+    passes: m, backward passes to a step; each worker's b examples are computed b / m at a time, with the overhead in each.
+    layers, hidden, heads, tokens, recompute: a transformer's, for the bytes of an example's activations, or these themselves,
+    activation_bytes. memory_bytes: of a worker (`labkit.plan.fits`). mtbf_s, checkpoint_s, restart_s: one worker's mean time
+    between failures, the seconds to write a checkpoint and to come back to it (`labkit.plan.failures`).
     price_per_worker_hour: in any currency. allreduce: "best", whichever costs least, or the name of one.
     S_min_steps and B_crit_examples: the hyperbola of steps to the accuracy, S_min (1 + B_crit / B) with batches of B; or
     total_examples: so many in all, whatever the batch, which is right far below the critical batch size and optimistic
@@ -100,6 +105,25 @@ class Case:
     backward_share: float = _quantity(
         "job --backward-share 0.67", _SHARE, "share of the computation that is the backward pass", 2 / 3
     )
+    passes: int = _quantity(
+        "job --accumulate 4",
+        _COUNT,
+        "backward passes whose gradients are summed for one step, each of b / 4",
+        1,
+    )
+    layers: int | None = _quantity("job --layers 80", _COUNT, "of a transformer, for its activations", None)
+    hidden: int | None = _quantity("job --hidden 8192", _COUNT, "its width", None)
+    heads: int | None = _quantity("job --heads 64", _COUNT, "its attention heads", None)
+    tokens: int | None = _quantity("job --tokens 4096", _COUNT, "tokens of an example", None)
+    recompute: str = _quantity(
+        "job --recompute none",
+        _TEXT,
+        "activations computed again: none, selective (default; or flash attention), full",
+        "selective",
+    )
+    activation_bytes: float | None = _quantity(
+        "job --activations 1.2GB", _SIZE, "instead: activations of one example", None
+    )
     law: Fleet = _quantity(  # noqa: RUF009
         "job --stragglers LAW", _TEXT, "law of the workers' speeds, below; none is the default", "none"
     )
@@ -122,6 +146,16 @@ class Case:
     )
     price_per_worker_hour: float = _quantity(
         "cluster --price 2.5/h", _PRICE, "of one worker, in any currency", 0.0
+    )
+    memory_bytes: float | None = _quantity(
+        "cluster --memory 80GB", _SIZE, "of one worker; a method that does not fit is refused", None
+    )
+    mtbf_s: float | None = _quantity(
+        "cluster --mtbf 50000h", _MEAN_S, "mean time between failures of one worker", None
+    )
+    checkpoint_s: float | None = _quantity("cluster --checkpoint 60s", _MEAN_S, "to write a checkpoint", None)
+    restart_s: float | None = _quantity(
+        "cluster --restart 300s", _SECONDS, "from a failure to the last checkpoint's state", None
     )
     allreduce: str = _quantity(
         "cluster --allreduce best",
@@ -180,8 +214,8 @@ class Case:
         return self.B_examples if self.B_examples is not None else K * self.batch(K)
 
     def compute_s(self, b: float) -> float:
-        """Seconds that one undisturbed worker computes for b examples: ``overhead_s + b example_s``."""
-        return self.overhead_s + b * self.example_s
+        """Seconds that one undisturbed worker computes for b examples: ``passes overhead_s + b example_s``."""
+        return self.passes * self.overhead_s + b * self.example_s
 
     def steps(self, B: float) -> float:
         """Steps to the accuracy asked with B examples each: S_min (1 + B_crit / B), or total_examples / B."""
@@ -209,9 +243,12 @@ class Case:
 #: All fields of a case: name -> what is known of it.
 QUANTITIES: dict[str, _Quantity] = {each.name: each.metadata["quantity"] for each in fields(Case)}
 _DEFAULTS = {each.name: each.default for each in fields(Case)}
-#: Of each of these pairs one is given, in full; and all or none of those that make hosts.
+#: Of each of these pairs one is given, in full; and all or none of those that make hosts, failures.
 EITHER = ((("b_examples",), ("B_examples",)), (("S_min_steps", "B_crit_examples"), ("total_examples",)))
-_HOSTS = ("per_host_workers", "inside_beta_bytes_per_s", "inside_alpha_s")
+_TOGETHER = (
+    ("per_host_workers", "inside_beta_bytes_per_s", "inside_alpha_s"),
+    ("mtbf_s", "checkpoint_s", "restart_s"),
+)
 
 
 def read(text: str) -> dict[str, Any]:
@@ -259,10 +296,23 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
             said = [" and ".join(call(name) for name in way) for way in ways]
             got = ", ".join(f"{call(name)} = {out[name]!r}" for name in there) or "neither"
             raise ValueError(f"{said[0]} or {said[1]} must be given, and only one of the two, got {got}")
-    missing = [call(name) for name in _HOSTS if out[name] is None]
-    if 0 < len(missing) < len(_HOSTS):
+    transformer = ["layers", "hidden", "tokens"] + ["heads"] * (out["recompute"] == "none")
+    wanted = transformer if out["layers"] is not None or out["hidden"] is not None else []
+    for group in (*_TOGETHER, wanted):
+        missing = [call(name) for name in group if out[name] is None]
+        if 0 < len(missing) < len(group):
+            raise ValueError(
+                f"{', '.join(map(call, group))} must be given together, got no {' and no '.join(missing)}"
+            )
+    if wanted and out["activation_bytes"] is not None:
         raise ValueError(
-            f"{', '.join(map(call, _HOSTS))} must be given together, got no {' and no '.join(missing)}"
+            f"{call('activation_bytes')} and {call('layers')} say the same thing: give one of them, got both"
+        )
+    if out["recompute"] not in ("none", "selective", "full"):
+        raise ValueError(f"{call('recompute')} must be none, selective or full, got {out['recompute']!r}")
+    if out["b_examples"] is not None and out["b_examples"] < out["passes"]:
+        raise ValueError(
+            f"{call('passes')} must be at most the {out['b_examples']} examples of {call('b_examples')}, got {out['passes']}"
         )
     known = ("best", *(ON_FLAT if out["per_host_workers"] in (None, 1) else ON_HOSTS))
     if out["allreduce"] not in known:

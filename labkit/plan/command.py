@@ -11,14 +11,14 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, NoReturn
 
-from labkit.plan import published
+from labkit.plan import gpus, plots, published
 from labkit.plan.case import EITHER, QUANTITIES, Case, checked, read
 from labkit.plan.laws import LAWS
 from labkit.plan.lint import lint
 from labkit.plan.method import DEFAULTS, METHODS, Method, parse_methods
 from labkit.plan.plan import plan
-from labkit.plan.report import as_dict, as_text
-from labkit.plan.units import COUNT, MILLISECONDS
+from labkit.plan.report import as_csv, as_dict, as_text
+from labkit.plan.units import COUNT, MILLISECONDS, SHARE, written
 
 #: The job that ``--example`` plans: a ResNet-50 on hosts of 4 with 25 Gbit/s between them; its target is an assumption.
 EXAMPLE = [
@@ -34,6 +34,14 @@ methods:
 stragglers, the law of the factor by which a step's computation is longer:
   {laws}
 
+Of methods that --methods does not name, only one whose number of steps is known is the answer.
+
+memory: 16 bytes a parameter (Adam; bf16: 2 + 2 + 12), shared out by zero1, zero2, zero3;
+activations of a transformer s h (34 + 5 a s / h) bytes a layer and example, 34 s h (selective),
+2 s h (full). Tensor, pipeline and expert parallelism are not planned: Megatron-LM, DeepSpeed and
+torchtitan do them.
+With --mfu an example takes 6 x parameters x tokens / (mfu x peak) seconds.
+
 --json prints one object, the same keys every time ("schema": "labkit-plan-1"):
   inputs      what was planned; a job file for --from has the same form (job, cluster, target,
               K_workers, methods, goal), units in the keys: alpha_s, beta_bytes_per_s, ...
@@ -44,7 +52,9 @@ stragglers, the law of the factor by which a step's computation is longer:
               step_s = compute_s + wait_s + communicate_s,
               communicate_s = latency_s + bandwidth_s + coding_s, error_s (of a simulated step),
               steps, steps_factor, time_s, worker_s, price_currency, efficiency (of 1),
-              speedup (times), examples_per_s, allreduce, binds, assumption
+              speedup (times), examples_per_s, allreduce, binds, assumption,
+              goodput (what failures leave, of 1), memory_bytes (that a worker needs, as far as
+              is known), certain (whether the number of steps is)
   break_even  method, steps_factor at which it ties with rival
   flips       dial, unit, now, best, at (null: never up to until), other, until
   left_out    method, K_workers, why
@@ -79,7 +89,7 @@ def main(argv: list[str]) -> int:
 
 
 def _plan(given: argparse.Namespace) -> int:
-    values, case = _case(given)
+    values, case, carried = _case(given)
     warnings = lint(case, given.beta_bytes_per_s)
     if "alpha_s" not in values:
         warnings.append(
@@ -87,14 +97,21 @@ def _plan(given: argparse.Namespace) -> int:
         )
     made = plan(case)
     flips = not given.no_flips
-    print(_json(as_dict(made, warnings, flips)) if given.json else as_text(made, flips))
-    for warning in warnings:
-        print(f"labkit plan: warning: {warning}", file=sys.stderr)
+    if given.plot is not None:
+        plots.save(made, given.plot)
+    if given.csv not in (None, "-"):
+        _writable(given.csv, "--csv").write_text(as_csv(made))
+    if given.json or given.csv == "-":
+        print(_json(as_dict(made, warnings, flips)) if given.json else as_csv(made), end="\n" * given.json)
+        for warning in warnings:
+            print(f"labkit plan: warning: {warning}", file=sys.stderr)
+    else:
+        print(as_text(made, flips, warnings, carried))
     return 0
 
 
-def _case(given: argparse.Namespace) -> tuple[dict[str, Any], Case]:
-    """The fields that were given, in the file or, in their place, as arguments; and the case that they make."""
+def _case(given: argparse.Namespace) -> tuple[dict[str, Any], Case, list[str]]:
+    """The fields that were given, in the file or, in their place, as arguments; the case that they make; what it assumes."""
     typed = {
         name: quantity.read(text, quantity.option)
         for name, quantity in QUANTITIES.items()
@@ -119,9 +136,11 @@ def _case(given: argparse.Namespace) -> tuple[dict[str, Any], Case]:
     values = {name: value for name, value in values.items() if name not in aside} | typed
     _hosts(given, values)
     _batch_ms(given, values)
+    carried = _gpu(given, values)
     values["methods"] = _methods(given, values)
     of_file = values.keys() - typed.keys()
-    return values, Case(**checked(values, lambda name: name if name in of_file else QUANTITIES[name].option))
+    case = Case(**checked(values, lambda name: name if name in of_file else QUANTITIES[name].option))
+    return values, case, carried
 
 
 def _hosts(given: argparse.Namespace, values: dict[str, Any]) -> None:
@@ -158,6 +177,47 @@ def _batch_ms(given: argparse.Namespace, values: dict[str, Any]) -> None:
             f"--batch-ms must be more than the overhead in it, {1e3 * overhead:g} ms, got {given.batch_ms}"
         )
     values["example_s"] = (whole - overhead) / max(1, values["b_examples"])
+
+
+def _gpu(given: argparse.Namespace, values: dict[str, Any]) -> list[str]:
+    """``--gpu`` and ``--mfu``: the memory, the link inside a host and the time of an example, where they are not given."""
+    if given.gpu is None:
+        if given.mfu is not None:
+            raise ValueError(
+                f"--mfu must come with --gpu, whose peak it is a share of, got {given.mfu} alone"
+            )
+        return []
+    row = gpus.gpu(given.gpu, "--gpu")
+    values.setdefault("memory_bytes", row["memory_bytes"])
+    if values.get("inside_alpha_s") is not None:
+        values.setdefault("inside_beta_bytes_per_s", row["link_bytes_per_s"] / 2)
+    if given.mfu is None:
+        if values.get("example_s") is None:
+            raise ValueError(
+                "--gpu must come with --example-ms, measured, or with --mfu, the share of its peak that you assume: large "
+                "transformers are reported at 0.3 to 0.5"
+            )
+        return []
+    mfu = SHARE.read(given.mfu, "--mfu")
+    if given.example_s is not None or given.batch_ms is not None:
+        raise ValueError(
+            f"--mfu and a measured time say the same thing: give one of them, got --mfu {given.mfu}"
+        )
+    for name in ("parameters", "tokens"):
+        if values.get(name) is None:
+            raise ValueError(f"--mfu must come with {QUANTITIES[name].option}, got none")
+    kind = given.element_bytes or "fp32"
+    values["example_s"] = gpus.example_s(values["parameters"], values["tokens"], mfu, gpus.peak(row, kind))
+    return [
+        f"{written(values['example_s'], 's', ' ')} an example ({100 * mfu:.3g} % of {row['name']}'s peak in {kind})"
+    ]
+
+
+def _writable(file: str, option: str) -> Path:
+    """The path of a file that can be written. ValueError, about ``option``, for another."""
+    if not Path(file).parent.is_dir() or Path(file).is_dir():
+        raise ValueError(f"{option} must name a file in a folder that there is, got {file!r}")
+    return Path(file)
 
 
 def _methods(given: argparse.Namespace, values: dict[str, Any]) -> tuple[Method, ...]:
@@ -216,6 +276,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--coding-ms", metavar="3", help="to encode and decode a gradient, for the methods that compress")
     add("--from", dest="file", metavar="FILE", help="a job file in JSON; other arguments take precedence")
+    add(
+        "--gpu",
+        metavar="A100-80",
+        help="memory, peak and inside link by data sheet: " + ", ".join(gpus.names()),
+    )
+    add(
+        "--mfu",
+        metavar="0.4",
+        help="with --gpu and --tokens, instead of --example-ms: the share of the peak assumed",
+    )
+    add("--plot", metavar="FILE", help="also draw efficiency by K, and time against price (PNG, SVG)")
+    add(
+        "--csv",
+        metavar="FILE",
+        help="also write the rows, units in the columns' names; - prints nothing else",
+    )
     add("--json", action="store_true", help="print JSON, as described below")
     flips = "don't look for where the ranking flips, which takes most of the time"
     add("--no-flips", action="store_true", help=flips)

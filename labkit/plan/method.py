@@ -26,11 +26,17 @@ from labkit.timing.policy import (
 
 #: QSGD's norms are of as many coordinates each, as in Alistarh et al. 2017, section 4.
 BUCKET = 512
+#: Of sharded training's gradient, so many buckets are summed while the backward pass goes on.
+UNITS = 8
 
 
 def _qsgd(levels: int) -> dict[str, Any]:
     omega = min(BUCKET / levels**2, math.sqrt(BUCKET) / levels)
     return {"how": QSGD(levels, BUCKET), "omega": omega}
+
+
+def _zero(stage: int) -> Callable[[Any], dict[str, Any]]:
+    return lambda _: {"buckets": UNITS, "stage": stage}
 
 
 #: What a policy alone does not say: word -> what stands behind it, what it is, and the fields that it makes of that.
@@ -39,6 +45,14 @@ _MORE: dict[str, tuple[str, type, str, Callable[[Any], dict[str, Any]]]] = {
         "L", int, "sync, summed in L buckets while the backward pass goes on",
         lambda L: {"buckets": integer("L", L, least=1)},
     ),
+    **{
+        f"zero{stage}": ("", str, f"sync, {what} sharded (ZeRO stage {stage}{more})", _zero(stage))
+        for stage, what, more in (
+            (1, "the optimizer's state", ""),
+            (2, "state and gradients", ""),
+            (3, "state, gradients and parameters", ", FSDP"),
+        )
+    },
     "topk": (
         "share", float, "the largest coordinates, with error feedback",
         lambda share: {"how": ErrorFeedback(TopK(share))},
@@ -52,7 +66,7 @@ _MORE: dict[str, tuple[str, type, str, Callable[[Any], dict[str, Any]]]] = {
 }  # fmt: skip
 METHODS = {**POLICIES, **{f"{word}:{of}".strip(":"): said for word, (of, _, said, _) in _MORE.items()}}
 #: What is compared if nothing else is said: one of each.
-DEFAULTS = ("sync", "overlapped:8", "backup:1", "ssp:3", "local:8", "topk:0.01")
+DEFAULTS = ("sync", "overlapped:8", "zero1", "zero2", "zero3", "backup:1", "ssp:3", "local:8", "topk:0.01")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +76,7 @@ class Method:
     buckets: > 0: the gradient is summed in as many equal ones while the backward pass goes on (Li et al. 2020, section
     3.2.3). how: what is sent instead of a gradient, summed in flight where that is possible, else gathered. Both are for
     plain synchronous training only.
+    stage: 1 to 3: what ZeRO shards over the workers, with ``buckets`` of the gradient (`labkit.plan.memory`); 0: nothing.
     coding_s: seconds to encode and decode a step's gradient; 0 is optimistic. omega: the variance that an unbiased
     compressor adds, E ||Q(x) - x||^2 <= omega ||x||^2; 0 for a biased one with error feedback.
     steps_factor: how many times the steps that are stated are needed, > 0; measured or guessed.
@@ -70,6 +85,7 @@ class Method:
 
     policy: Policy = field(default_factory=Synchronous)
     buckets: int = 0
+    stage: int = 0
     how: Scheme | None = None
     coding_s: float = 0.0
     omega: float = 0.0
@@ -89,6 +105,8 @@ class Method:
                 f"policy must be sync where gradients are overlapped or compressed, and they can't be both, got "
                 f"{self.policy}, buckets = {self.buckets}, how = {self.how!r}"
             )
+        if integer("stage", self.stage, most=3) and not self.buckets:
+            raise ValueError(f"buckets must be 1 at least where stage = {self.stage} shards, got 0")
         if self.how is not None:
             Scheme.of(self.how)
         elif self.coding_s:
@@ -101,7 +119,14 @@ class Method:
             return self.label
         if self.how is not None:
             return type(self.how).__name__.lower()
+        if self.stage:
+            return f"zero{self.stage}"
         return f"overlapped:{self.buckets}" if self.buckets else str(self.policy)
+
+    @property
+    def certain(self) -> bool:
+        """Whether its number of steps is known: it takes those of one worker, or somebody gave its ``steps_factor``."""
+        return self.steps_factor != 1 or (self.how is None and self.policy == Synchronous())
 
     @property
     def simulated(self) -> bool:
@@ -128,6 +153,10 @@ class Method:
                 return (
                     f"(K - {backups}) / K of the batch counts; that no kind of example is dropped is assumed"
                 )
+        if self.stage == 3:
+            return "exact, as sync; units are gathered behind others' computation, which is not slowed down"
+        if self.stage:
+            return "exact, as sync; parameters are gathered after the step, behind nothing"
         if self.buckets:
             return "exact, as sync; that sending slows no computation down is assumed"
         return "exact: the steps of one worker with the batch B"

@@ -1,0 +1,82 @@
+"""A plan's pictures: efficiency by K, time against price with the knee, and how far measured is from predicted by bytes.
+
+Each draws on an Axes of matplotlib's and returns it; `save` puts the first two into a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from labkit.plan.plan import Plan, readable
+from labkit.show import palette
+
+
+def efficiency_by_K(made: Plan, ax: Any, measured: Mapping[int, float] | None = None, name: str = "") -> Any:
+    """Efficiency (of 1) of one method (None: the best one), a band where its rows have a range, and what was measured, by K."""
+    rows = made.of(name or made.best().name)
+    K = [row.K for row in rows]
+    planned = np.array([row.efficiency for row in rows])
+    ax.plot(K, planned, color=palette.PREDICTED, label=f"{rows[0].name}, predicted")
+    ranges = [getattr(row, "range_s", None) or (row.time_s, row.time_s) for row in rows]
+    time_s, (least, most) = np.array([row.time_s for row in rows]), np.array(ranges).T
+    if np.any(least < most):
+        ax.fill_between(
+            K, planned * time_s / most, planned * time_s / least, color=palette.PREDICTED, alpha=0.15
+        )
+    if measured:
+        ax.plot(list(measured), list(measured.values()), "o", color=palette.MEASURED, label="measured")
+    ax.set(xlabel="workers K", ylabel="efficiency", ylim=(0, 1.05), xscale="log")
+    return _finished(ax)
+
+
+def time_against_price(made: Plan, ax: Any) -> Any:
+    """Every method's rows, hours across and price (or worker-hours) upwards, joined in the order of K; the knee is marked."""
+    unit, per = readable(made.best().time_s)
+    priced = made.case.price_per_worker_hour > 0
+    knee = made.best("knee")
+    for i, name in enumerate(made.certain):
+        rows = made.of(name)
+        money = [row.price if priced else row.worker_s / 3600 for row in rows]
+        colour = palette.WORKERS[i % len(palette.WORKERS)]
+        ax.plot([row.time_s / per for row in rows], money, "o-", color=colour, markersize=4, label=name)
+    at = knee.time_s / per, knee.price if priced else knee.worker_s / 3600
+    ax.plot(*at, "D", color=palette.MEASURED, markersize=11, fillstyle="none", label=f"knee, K = {knee.K}")
+    ax.set(xlabel=f"time ({unit})", ylabel="price" if priced else "worker-hours", xscale="log", yscale="log")
+    return _finished(ax)
+
+
+def measured_over_predicted(nbytes: ArrayLike, measured_s: ArrayLike, predicted_s: ArrayLike, ax: Any) -> Any:
+    """Measured over predicted seconds of collectives by their bytes, all (n,); 1 is a prediction that holds."""
+    ratio = np.asarray(measured_s, dtype=np.float64) / np.asarray(predicted_s, dtype=np.float64)
+    ax.axhline(1.0, color=palette.PREDICTED)
+    ax.plot(nbytes, ratio, "o", color=palette.MEASURED, label="measured over predicted")
+    ax.set(xlabel="bytes", ylabel="measured / predicted", xscale="log", ylim=(0, 1.1 * max(1.0, ratio.max())))
+    return _finished(ax)
+
+
+def save(made: Plan, file: str, measured: Mapping[int, float] | None = None) -> None:
+    """Efficiency by K and time against price, into a PNG or SVG. ValueError where matplotlib lacks, or for another file."""
+    path = Path(file)
+    if path.suffix not in (".png", ".svg") or not path.parent.is_dir():
+        raise ValueError(f"--plot must name a .png or .svg file in a folder that there is, got {file!r}")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError(f"--plot must have matplotlib to draw {file!r}: pip install matplotlib") from None
+    with palette.style():
+        figure = Figure(figsize=(2 * palette.WIDTH_IN, 4.5))
+        left, right = figure.subplots(1, 2)
+        efficiency_by_K(made, left, measured)
+        time_against_price(made, right)
+        figure.savefig(path)
+
+
+def _finished(ax: Any) -> Any:
+    ax.grid(True)
+    ax.legend()
+    return ax
