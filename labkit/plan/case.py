@@ -51,6 +51,7 @@ def _quantity(where: str, kind: tuple[Any, Any], help: str, default: Any = MISSI
 _WHOLE, _POSITIVE, _AMOUNT = partial(integer, least=1), partial(number, above=0), partial(number, least=0)
 _COUNT, _NUMBER, _BYTES = (COUNT.read, _WHOLE), (COUNT.read, _POSITIVE), (precision, _WHOLE)
 _SECONDS, _RATE, _PRICE = (SECONDS.read, _AMOUNT), (RATE.read, _POSITIVE), (PRICE.read, _AMOUNT)
+_MS, _MS_MORE = (MILLISECONDS.read, _POSITIVE), (MILLISECONDS.read, _AMOUNT)
 _SIZE, _MEAN_S = (SIZE.read, _POSITIVE), (SECONDS.read, _POSITIVE)
 _SHARE = (SHARE.read, partial(number, least=0, most=1))
 _TEXT = (lambda text, name: text, None)
@@ -69,7 +70,7 @@ class Case:
     alpha_s, beta_bytes_per_s: the link between any two workers, or between hosts of ``per_host_workers`` workers, which
     share the host's port and have the link inside_alpha_s, inside_beta_bytes_per_s among themselves.
     passes: m, backward passes to a step; each worker's b examples are computed b / m at a time, with the overhead in each.
-    layers, hidden, heads, tokens, recompute: a transformer's, for the bytes of an example's activations, or these themselves,
+    layers, hidden, heads, tokens, recompute: a transformer's, for the bytes of an example's activations; or these,
     activation_bytes. memory_bytes: of a worker (`labkit.plan.fits`). mtbf_s, checkpoint_s, restart_s: one worker's mean time
     between failures, the seconds to write a checkpoint and to come back to it (`labkit.plan.failures`).
     price_per_worker_hour: in any currency. allreduce: "best", whichever costs least, or the name of one.
@@ -81,111 +82,59 @@ class Case:
     ValueError, in a sentence, for anything else.
     """
 
+    # fmt: off
     parameters: int = _quantity("job --parameters 25.6M", _COUNT, "parameters of the model")
-    element_bytes: int = _quantity(
-        "job --precision fp32", _BYTES, "of the gradient on the wire: fp32 (default), bf16, ... or bytes", 4
-    )
-    example_s: float = _quantity(
-        "job --example-ms 4",
-        (MILLISECONDS.read, _POSITIVE),
-        "computation of one example, forward and backward, on one worker",
-    )
-    overhead_s: float = _quantity(
-        "job --overhead-ms 2",
-        (MILLISECONDS.read, _AMOUNT),
-        "the part of a step that does not depend on the batch",
-        0.0,
-    )
-    b_examples: int | None = _quantity(
-        "job --b 32", _COUNT, "examples per worker and step: weak scaling, B = K b", None
-    )
-    B_examples: int | None = _quantity(
-        "job --B 1024", _COUNT, "or: examples per step of all workers: strong scaling, b = B / K", None
-    )
-    backward_share: float = _quantity(
-        "job --backward-share 0.67", _SHARE, "share of the computation that is the backward pass", 2 / 3
-    )
-    passes: int = _quantity(
-        "job --accumulate 4",
-        _COUNT,
-        "backward passes whose gradients are summed for one step, each of b / 4",
-        1,
-    )
+    element_bytes: int = _quantity("job --precision fp32", _BYTES,
+        "of the gradient on the wire: fp32 (default), bf16, ... or bytes", 4)
+    example_s: float = _quantity("job --example-ms 4", _MS,
+        "computation of one example, forward and backward, on one worker")
+    overhead_s: float = _quantity("job --overhead-ms 2", _MS_MORE,
+        "the part of a step that does not depend on the batch", 0.0)
+    b_examples: int | None = _quantity("job --b 32", _COUNT, "examples per worker and step: weak scaling, B = K b", None)
+    B_examples: int | None = _quantity("job --B 1024", _COUNT,
+        "or: examples per step of all workers: strong scaling, b = B / K", None)
+    backward_share: float = _quantity("job --backward-share 0.67", _SHARE,
+        "share of the computation that is the backward pass", 2 / 3)
+    passes: int = _quantity("job --accumulate 4", _COUNT,
+        "backward passes, of b / 4 examples each, whose gradients make a step", 1)
     layers: int | None = _quantity("job --layers 80", _COUNT, "of a transformer, for its activations", None)
     hidden: int | None = _quantity("job --hidden 8192", _COUNT, "its width", None)
     heads: int | None = _quantity("job --heads 64", _COUNT, "its attention heads", None)
     tokens: int | None = _quantity("job --tokens 4096", _COUNT, "tokens of an example", None)
-    recompute: str = _quantity(
-        "job --recompute none",
-        _TEXT,
-        "activations computed again: none, selective (default; or flash attention), full",
-        "selective",
-    )
-    activation_bytes: float | None = _quantity(
-        "job --activations 1.2GB", _SIZE, "instead: activations of one example", None
-    )
-    law: Fleet = _quantity(  # noqa: RUF009
-        "job --stragglers LAW", _TEXT, "law of the workers' speeds, below; none is the default", "none"
-    )
-    beta_bytes_per_s: float = _quantity(
-        "cluster --network 25Gbit/s",
-        _RATE,
-        "rate of a link (between hosts): bit or B; bare numbers are bytes/s",
-    )
-    alpha_s: float = _quantity(
-        "cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", 0.0
-    )
-    inside_beta_bytes_per_s: float | None = _quantity(
-        "cluster --inside 10GB/s", _RATE, "rate of a link inside a host of several workers", None
-    )
-    inside_alpha_s: float | None = _quantity(
-        "cluster --inside-latency 5us", _SECONDS, "of a message inside a host", None
-    )
-    per_host_workers: int | None = _quantity(
-        "cluster --per-host 4", _COUNT, "workers of a host, which share its port", None
-    )
-    price_per_worker_hour: float = _quantity(
-        "cluster --price 2.5/h", _PRICE, "of one worker, in any currency", 0.0
-    )
-    memory_bytes: float | None = _quantity(
-        "cluster --memory 80GB", _SIZE, "of one worker; a method that does not fit is refused", None
-    )
-    mtbf_s: float | None = _quantity(
-        "cluster --mtbf 50000h", _MEAN_S, "mean time between failures of one worker", None
-    )
+    recompute: str = _quantity("job --recompute full", _TEXT,
+        "activations: none, selective (default; flash attention), full", "selective")
+    activation_bytes: float | None = _quantity("job --activations 1.2GB", _SIZE, "instead: activations of one example", None)
+    law: Fleet = _quantity("job --stragglers LAW", _TEXT,  # noqa: RUF009
+        "law of the workers' speeds, below; none is the default", "none")
+    beta_bytes_per_s: float = _quantity("cluster --network 25Gbit/s", _RATE,
+        "rate of a link (between hosts): bit or B; bare numbers are bytes/s")
+    alpha_s: float = _quantity("cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", 0.0)
+    inside_beta_bytes_per_s: float | None = _quantity("cluster --inside 10GB/s", _RATE,
+        "rate of a link inside a host of several workers", None)
+    inside_alpha_s: float | None = _quantity("cluster --inside-latency 5us", _SECONDS, "of a message inside a host", None)
+    per_host_workers: int | None = _quantity("cluster --per-host 4", _COUNT, "workers of a host, which share its port", None)
+    price_per_worker_hour: float = _quantity("cluster --price 2.5/h", _PRICE, "of one worker, in any currency", 0.0)
+    memory_bytes: float | None = _quantity("cluster --memory 80GB", _SIZE,
+        "of one worker; a method that does not fit is refused", None)
+    mtbf_s: float | None = _quantity("cluster --mtbf 50000h", _MEAN_S, "mean time between failures of one worker", None)
     checkpoint_s: float | None = _quantity("cluster --checkpoint 60s", _MEAN_S, "to write a checkpoint", None)
-    restart_s: float | None = _quantity(
-        "cluster --restart 300s", _SECONDS, "from a failure to the last checkpoint's state", None
-    )
-    allreduce: str = _quantity(
-        "cluster --allreduce best",
-        _TEXT,
-        "best, or ring, halving, ...; on hosts ring or hierarchical",
-        "best",
-    )
-    S_min_steps: float | None = _quantity(
-        "target --steps-min 7000", _NUMBER, "steps to the accuracy asked with batches without limit", None
-    )
-    B_crit_examples: float | None = _quantity(
-        "target --critical-batch 4096", _NUMBER, "the batch that needs twice as many", None
-    )
-    total_examples: float | None = _quantity(
-        "target --examples 115M", _NUMBER, "or: examples to compute, whatever the batch", None
-    )
-    K_workers: tuple[int, ...] = _quantity(
-        ". --K 1-64",
-        (workers, None),
-        "numbers of workers: 8, or 1,2,4, or 1-64 (powers of two and both ends)",
-    )
-    methods: tuple[Method, ...] = _quantity(
-        ". --methods LIST", _LIST, "of those below, with commas; default: one of each", DEFAULTS
-    )
-    goal: Goal = _quantity(  # noqa: RUF009
-        ". --goal time",
-        _TEXT,
-        "time (default), price, knee (least time x price) or 'efficiency>=0.8'",
-        "time",
-    )
+    restart_s: float | None = _quantity("cluster --restart 300s", _SECONDS,
+        "from a failure to the last checkpoint's state", None)
+    allreduce: str = _quantity("cluster --allreduce best", _TEXT,
+        "best, or ring, halving, ...; on hosts ring or hierarchical", "best")
+    S_min_steps: float | None = _quantity("target --steps-min 7000", _NUMBER,
+        "steps to the accuracy asked with batches without limit", None)
+    B_crit_examples: float | None = _quantity("target --critical-batch 4096", _NUMBER,
+        "the batch that needs twice as many", None)
+    total_examples: float | None = _quantity("target --examples 115M", _NUMBER,
+        "or: examples to compute, whatever the batch", None)
+    K_workers: tuple[int, ...] = _quantity(". --K 1-64", (workers, None),
+        "numbers of workers: 8, or 1,2,4, or 1-64 (powers of two and both ends)")
+    methods: tuple[Method, ...] = _quantity(". --methods LIST", _LIST,
+        "of those below, with commas; default: one of each", DEFAULTS)
+    goal: Goal = _quantity(". --goal time", _TEXT,  # noqa: RUF009
+        "time (default), price, knee (least time x price) or 'efficiency>=0.8'", "time")
+    # fmt: on
 
     def __post_init__(self) -> None:
         for name, value in checked(vars(self)).items():

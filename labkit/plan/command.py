@@ -100,7 +100,12 @@ def _plan(given: argparse.Namespace) -> int:
     if given.plot is not None:
         plots.save(made, given.plot)
     if given.csv not in (None, "-"):
-        _writable(given.csv, "--csv").write_text(as_csv(made))
+        try:
+            Path(given.csv).write_text(as_csv(made))
+        except OSError as error:
+            raise ValueError(
+                f"--csv must name a file that can be written, got {given.csv!r}: {error.strerror}"
+            ) from None
     if given.json or given.csv == "-":
         print(_json(as_dict(made, warnings, flips)) if given.json else as_csv(made), end="\n" * given.json)
         for warning in warnings:
@@ -180,44 +185,32 @@ def _batch_ms(given: argparse.Namespace, values: dict[str, Any]) -> None:
 
 
 def _gpu(given: argparse.Namespace, values: dict[str, Any]) -> list[str]:
-    """``--gpu`` and ``--mfu``: the memory, the link inside a host and the time of an example, where they are not given."""
+    """``--gpu`` and ``--mfu``: memory, the link inside a host, an example's time, where not given; what that assumes."""
     if given.gpu is None:
         if given.mfu is not None:
             raise ValueError(
                 f"--mfu must come with --gpu, whose peak it is a share of, got {given.mfu} alone"
             )
         return []
-    row = gpus.gpu(given.gpu, "--gpu")
-    values.setdefault("memory_bytes", row["memory_bytes"])
+    name, measured = gpus.gpu(given.gpu, "--gpu"), values.get("example_s") is not None
+    values.setdefault("memory_bytes", gpus.GPUS[name]["memory_bytes"])
     if values.get("inside_alpha_s") is not None:
-        values.setdefault("inside_beta_bytes_per_s", row["link_bytes_per_s"] / 2)
-    if given.mfu is None:
-        if values.get("example_s") is None:
-            raise ValueError(
-                "--gpu must come with --example-ms, measured, or with --mfu, the share of its peak that you assume: large "
-                "transformers are reported at 0.3 to 0.5"
-            )
-        return []
-    mfu = SHARE.read(given.mfu, "--mfu")
-    if given.example_s is not None or given.batch_ms is not None:
+        values.setdefault("inside_beta_bytes_per_s", gpus.GPUS[name]["link_bytes_per_s"] / 2)
+    if (given.mfu is None) != measured:
         raise ValueError(
-            f"--mfu and a measured time say the same thing: give one of them, got --mfu {given.mfu}"
+            f"--gpu must come with --example-ms, measured, or with --mfu, the share of its peak that you assume (large "
+            f"transformers report 0.3 to 0.5), and only one of the two, got {'both' if measured else 'neither'}"
         )
-    for name in ("parameters", "tokens"):
-        if values.get(name) is None:
-            raise ValueError(f"--mfu must come with {QUANTITIES[name].option}, got none")
-    kind = given.element_bytes or "fp32"
-    values["example_s"] = gpus.example_s(values["parameters"], values["tokens"], mfu, gpus.peak(row, kind))
-    return [
-        f"{written(values['example_s'], 's', ' ')} an example ({100 * mfu:.3g} % of {row['name']}'s peak in {kind})"
-    ]
-
-
-def _writable(file: str, option: str) -> Path:
-    """The path of a file that can be written. ValueError, about ``option``, for another."""
-    if not Path(file).parent.is_dir() or Path(file).is_dir():
-        raise ValueError(f"{option} must name a file in a folder that there is, got {file!r}")
-    return Path(file)
+    if given.mfu is None:
+        return []
+    P, tokens = values.get("parameters"), values.get("tokens")
+    if P is None or tokens is None:
+        raise ValueError(
+            "--mfu must come with --parameters and --tokens, the tokens of an example, got one at most"
+        )
+    mfu, kind = SHARE.read(given.mfu, "--mfu"), given.element_bytes or "fp32"
+    values["example_s"] = seconds = gpus.example_s(name, kind, mfu, P, tokens)
+    return [f"{written(seconds, 's', ' ')} an example ({100 * mfu:.3g} % of {name}'s peak in {kind})"]
 
 
 def _methods(given: argparse.Namespace, values: dict[str, Any]) -> tuple[Method, ...]:
@@ -279,7 +272,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--gpu",
         metavar="A100-80",
-        help="memory, peak and inside link by data sheet: " + ", ".join(gpus.names()),
+        help="memory, peak and inside link by data sheet: " + ", ".join(gpus.GPUS),
     )
     add(
         "--mfu",

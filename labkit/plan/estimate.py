@@ -72,12 +72,8 @@ def estimate(
     return _Estimate(float(np.mean(slopes)), error)
 
 
-def slowest(law: Fleet, K: int) -> float:
-    """`expected_max`, computed once for every law and K."""
-    return expected_max(law, K) if isinstance(law, Trace) else _slowest(law, K)
-
-
-_slowest = lru_cache(maxsize=64)(expected_max)
+#: `expected_max`, computed once for every law and K.
+slowest = lru_cache(maxsize=64)(expected_max)
 
 
 def means(law: Fleet, K: int) -> dict[float, int]:

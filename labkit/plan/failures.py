@@ -1,9 +1,9 @@
 """What failures cost: the share of a job's time that counts in the end, with checkpoints at the best interval.
 
-Failures are exponential; K workers fail K times as often as one, and a failure of any stops all. Each interval of tau seconds
-of work is followed by a write of delta seconds; what is not written is lost, and a restart of R seconds comes first
-(Daly 2006, *A higher order estimate of the optimum checkpoint interval for restart dumps*, equation 13 and its derivation;
-Young 1974 has the first term of the interval, sqrt(2 delta M)). Symbols: M mean time between failures of the job.
+Failures are exponential; K workers fail K times as often as one, and a failure of any stops all. After tau seconds of work
+come delta seconds of writing; what is not written is lost, and a restart of R seconds comes first (Daly 2006, *A higher
+order estimate of the optimum checkpoint interval for restart dumps*, equation 13 and its derivation; Young 1974 has the
+first term of the interval, sqrt(2 delta M)). Symbols: M mean time between failures of the job.
 """
 
 from __future__ import annotations

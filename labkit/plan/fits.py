@@ -2,8 +2,8 @@
 
 Parameters, gradients and optimizer state are ZeRO's shares (`labkit.plan.memory`), with Adam: 16 bytes a parameter, in mixed
 precision 2 + 2 + 12 (18 where gradients are summed in fp32), in fp32 4 + 4 + 8. Activations of a transformer's layer are, at
-2 bytes each, s h (34 + 5 a s / h) bytes an example, 34 s h where attention's are computed again, as flash attention does, and
-2 s h where all are (Korthikanti et al. 2022, *Reducing activation recomputation in large transformer models*, table 2).
+2 bytes each, s h (34 + 5 a s / h) bytes an example, 34 s h where attention's are computed again, as in flash attention,
+and 2 s h where all are (Korthikanti et al. 2022, *Reducing activation recomputation in large transformer models*, table 2).
 Stage 3 holds two units gathered: one that computes and one that comes. Not counted: buffers of the communication,
 fragmentation, logits, what the framework and the driver keep.
 
@@ -53,7 +53,7 @@ def activation_bytes(case: Case) -> float | None:
 
 
 def need(case: Case, method: Method, K: int, stage: int | None = None) -> Need:
-    """What ``method`` (at another ``stage``, if one is given) keeps on each of K workers. Activations that nobody knows: 0."""
+    """What ``method`` (at another ``stage``, if one is given) keeps on each of K workers; unknown activations are 0."""
     stage, P, size = method.stage if stage is None else stage, case.parameters, case.element_bytes
     precision = MIXED if size <= 2 else Precision(size, size, 2 * size)
     state = zero_memory(P, K, stage, precision)

@@ -1,7 +1,8 @@
 """Values that are allowed and look like another unit: Gbit for GByte, seconds for milliseconds, bits for bytes.
 
-And a model too large for a worker of whose memory nothing was said. Each suspicion is one sentence that says what the value is, what it looks like, and how that would be written. A plan is
-made all the same: 25 GB/s between hosts may be an InfiniBand of 200 Gbit/s, and more often is 25 Gbit/s misread.
+A model too large for a worker whose memory nobody gave is one too. Each is one sentence that says what the value is, what
+it looks like, and how that would be written. A plan is made all the same: 25 GB/s between hosts may be an InfiniBand of 200
+Gbit/s, and more often is 25 Gbit/s misread.
 """
 
 from __future__ import annotations

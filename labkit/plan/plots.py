@@ -17,7 +17,7 @@ from labkit.show import palette
 
 
 def efficiency_by_K(made: Plan, ax: Any, measured: Mapping[int, float] | None = None, name: str = "") -> Any:
-    """Efficiency (of 1) of one method (None: the best one), a band where its rows have a range, and what was measured, by K."""
+    """Efficiency (of 1) of one method ("": the best) by K, a band where its rows have a range, and what was measured."""
     rows = made.of(name or made.best().name)
     K = [row.K for row in rows]
     planned = np.array([row.efficiency for row in rows])
@@ -35,7 +35,7 @@ def efficiency_by_K(made: Plan, ax: Any, measured: Mapping[int, float] | None = 
 
 
 def time_against_price(made: Plan, ax: Any) -> Any:
-    """Every method's rows, hours across and price (or worker-hours) upwards, joined in the order of K; the knee is marked."""
+    """What may be the answer: time across, price or worker-hours upwards, joined in the order of K; the knee marked."""
     unit, per = readable(made.best().time_s)
     priced = made.case.price_per_worker_hour > 0
     knee = made.best("knee")

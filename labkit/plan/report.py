@@ -27,7 +27,7 @@ def verdict(made: Plan) -> str:
     return f"{row.name} with K = {row.K} has {made.case.goal}; {share:.0f} % of its bill is {MEANING[row.binds]}."
 
 
-def answer(made: Plan, carried: Iterable[str] = ()) -> str:
+def _answer(made: Plan, carried: Iterable[str] = ()) -> str:
     """The choice, its time and money, and what the answer rests on, in a sentence. carried: assumptions made before."""
     row, case = made.best(), made.case
     unit, per = readable(row.time_s)
@@ -82,10 +82,10 @@ def break_even(made: Plan) -> list[_Even]:
 def as_text(
     made: Plan, with_flips: bool = True, warnings: Iterable[str] = (), carried: Iterable[str] = ()
 ) -> str:
-    """The answer, warnings, the table, why the best is best, how many more steps each could need, where the ranking flips."""
+    """The answer, warnings, the table, why the best is best, how many more steps each could need, where it flips."""
     best, *others = made.ranking
     bill = ", ".join(f"{name} {100 * share:.1f} %" for name, share in best.shares.items() if share >= 0.0005)
-    lines = [_wrapped(answer(made, carried)), *(_wrapped(f"Warning: {each}.") for each in warnings), ""]
+    lines = [_wrapped(_answer(made, carried)), *(_wrapped(f"Warning: {each}.") for each in warnings), ""]
     lines += [str(made), "", _wrapped(f"Why: {verdict(made)}"), _wrapped(f"Its bill: {bill}.")]
     if (every := made.case.checkpoint_s) is not None and made.case.mtbf_s is not None:
         M = made.case.mtbf_s / best.K

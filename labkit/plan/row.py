@@ -274,9 +274,10 @@ class Row:
     def _exposed(self, bucket_s: float, share: float) -> float:
         """Mean seconds of a pass in which nothing but communication happens; ``bucket_s``: one bucket's.
 
-        share: of the computation, that of the pass that hides. Of max over l of (f_l p + (L - l + 1) a), p the slowest worker's pass, f_l the share of it after which bucket l is
-        ready, with equal buckets the first or the last l attains the maximum, so the channel is late by
-        max(0, (L - 1) a - (f_L - f_1) p) beyond the last bucket's own a; p is random, its law known.
+        share: of the computation, that of the pass that hides. Of max over l of (f_l p + (L - l + 1) a), p the
+        slowest worker's pass, f_l the share of it after which bucket l is ready, with equal buckets the first or
+        the last l attains the maximum, so the channel is late by max(0, (L - 1) a - (f_L - f_1) p) beyond the last
+        bucket's own a; p is random, its law known.
         """
         L = self.method.buckets
         span = share * (1 - 1 / L) * self._compute_s

@@ -9,8 +9,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from labkit.__main__ import main
-from labkit.plan import Case, plan, sensitivity
-from labkit.plan import failures, gpus
+from labkit.plan import Case, failures, gpus, plan, sensitivity
 from labkit.plan.fits import activation_bytes, misfit, need
 from labkit.plan.lint import lint
 from labkit.plan.memory import zero_factor
@@ -27,8 +26,8 @@ LARGE = replace(
     SMALL, parameters=70_000_000_000, element_bytes=2, example_s=14.0, b_examples=1, tokens=4096, layers=80, hidden=8192,
     recompute="full", memory_bytes=80e9, K_workers=workers("8-64"),
 )  # fmt: skip
-FREE_OF_CHARGE = {"layers": None, "hidden": None, "recompute": "selective"}
-STRANGE = [f"zero{stage}" for stage in (1, 2, 3)]
+UNKNOWN = {"layers": None, "hidden": None, "recompute": "selective"}
+SHARDED = [f"zero{stage}" for stage in (1, 2, 3)]
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
@@ -36,7 +35,7 @@ STRANGE = [f"zero{stage}" for stage in (1, 2, 3)]
 
 def test_seventy_billion_parameters_need_16_bytes_each_and_stage_3_at_least_15_gpus_of_80_gb():
     """1.12 TB: 14 x 80 GB hold the state; two gathered layers of 80, 3.5 GB, need a fifteenth; activations a sixteenth."""
-    bare = replace(LARGE, **FREE_OF_CHARGE, activation_bytes=0.001)
+    bare = replace(LARGE, **UNKNOWN, activation_bytes=0.001)
     assert need(bare, parse_method("sync"), 64).state == 1.12e12
     assert need(bare, parse_method("zero3"), 16).state == 70e9
     for case, least in ((replace(bare, layers=80, hidden=1, activation_bytes=None), 15), (LARGE, 16)):
@@ -64,7 +63,7 @@ def test_what_does_not_fit_is_refused_and_never_priced():
         ValueError, match=r"sync with K = 8 does not fit: .* zero3 needs K >= 16; .* Megatron-LM"
     ):
         plan(LARGE, K_workers=8)
-    with pytest.raises(ValueError, match="zero3 on no number of workers; .*torchtitan"):
+    with pytest.raises(ValueError, match=r"zero3 on no number of workers; .*torchtitan"):
         plan(LARGE, memory_bytes=4e9, activation_bytes=0.001, layers=None, hidden=None)
 
 
@@ -119,10 +118,10 @@ def test_sharding_is_never_quicker_than_overlapping_with_as_many_buckets_and_whe
         at = {
             row.name: row.step.seconds
             for row in plan(
-                SMALL, beta_bytes_per_s=beta, K_workers=64, methods=["overlapped:8", *STRANGE]
+                SMALL, beta_bytes_per_s=beta, K_workers=64, methods=["overlapped:8", *SHARDED]
             ).rows
         }
-        assert all(at["overlapped:8"] <= at[name] * (1 + 1e-12) for name in STRANGE)
+        assert all(at["overlapped:8"] <= at[name] * (1 + 1e-12) for name in SHARDED)
     assert plan(SMALL, beta_bytes_per_s=1e13, methods=["zero3"]).rows[0].efficiency > 0.97
 
 
@@ -178,7 +177,7 @@ def test_failures_lengthen_time_price_and_bill_by_the_same_share_and_more_with_m
         ValueError, match="mtbf_s, checkpoint_s, restart_s must be given together, got no restart_s"
     ):
         replace(SMALL, mtbf_s=1e6, checkpoint_s=1.0)
-    with pytest.raises(ValueError, match="K must leave a thousandth of the time .*, which 8 workers don't"):
+    with pytest.raises(ValueError, match=r"K must leave a thousandth of the time .*, which 8 workers don't"):
         plan(SMALL, **{**of, "mtbf_s": 100.0})
 
 
@@ -235,9 +234,8 @@ def said(capsys, *argv):
 
 
 def test_every_gpu_has_its_numbers_and_a_source_and_dense_peaks_halve_as_elements_double():
-    assert len(gpus.names()) >= 12
-    for name in gpus.names():
-        row = gpus.gpu(name)
+    assert len(gpus.GPUS) >= 12
+    for name, row in gpus.GPUS.items():
         assert row["memory_bytes"] <= 200e9 and row["memory_bytes_per_s"] > 2 * row["link_bytes_per_s"]
         assert any(year in row["source"] for year in ("2019", "202"))
         peak = row["peak"]
@@ -265,12 +263,12 @@ def test_a_gpu_and_a_share_of_its_peak_give_memory_and_time_and_the_first_line_s
         (["--gpu", "A100-80"], "or with --mfu, the share of its peak that you assume"),
         (["--mfu", "0.4", "--example-ms", "4"], "--mfu must come with --gpu"),
         (["--gpu", "T4", "--mfu", "0.4"], "--precision must be one that the catalogue has for T4, fp16, fp32"),
-        (["--gpu", "A100-80", "--mfu", "40"], "mfu must be a finite number > 0 and <= 1, got 40"),
-        (["--gpu", "A100-80", "--mfu", "0.4", "--example-ms", "4"], "say the same thing"),
+        (["--gpu", "A100-80", "--mfu", "40"], "--mfu must be a finite number > 0 and <= 1, got 40"),
+        (["--gpu", "A100-80", "--mfu", "0.4", "--example-ms", "4"], "and only one of the two, got both"),
         (["--example-ms", "4", "--layers", "8"], "--layers, --hidden, --tokens must be given together, got no --hidden"),
         (["--example-ms", "4", "--memory", "80Gb"], "--memory must be bytes such as 80GB or 80GiB, got '80Gb'"),
         (["--example-ms", "4", "--plot", "x.pdf"], "--plot must name a .png or .svg file"),
-        (["--example-ms", "4", "--csv", "/no/such/x.csv"], "--csv must name a file in a folder that there is"),
+        (["--example-ms", "4", "--csv", "/no/such/x.csv"], "--csv must name a file that can be written"),
         (["--example-ms", "4", "--recompute", "some"], "--recompute must be none, selective or full, got 'some'"),
     ],
 )  # fmt: skip
