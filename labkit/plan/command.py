@@ -27,40 +27,6 @@ EXAMPLE = [
     "--stragglers", "lognormal:0.05", "--steps-min", "7000", "--critical-batch", "4096", "--K", "1-256",
 ]  # fmt: skip
 
-EPILOG = """\
-methods:
-  {methods}
-
-stragglers, the law of the factor by which a step's computation is longer:
-  {laws}
-
-Of methods that --methods does not name, only one whose number of steps is known is the answer.
-
-memory: 16 bytes a parameter (Adam; bf16: 2 + 2 + 12), shared out by zero1, zero2, zero3;
-activations of a transformer s h (34 + 5 a s / h) bytes a layer and example, 34 s h (selective),
-2 s h (full). Tensor, pipeline and expert parallelism are not planned: Megatron-LM, DeepSpeed and
-torchtitan do them.
-With --mfu an example takes 6 x parameters x tokens / (mfu x peak) seconds.
-
---json prints one object, the same keys every time ("schema": "labkit-plan-1"):
-  inputs      what was planned; a job file for --from has the same form (job, cluster, target,
-              K_workers, methods, goal), units in the keys: alpha_s, beta_bytes_per_s, ...
-  best        the row that the goal asks for
-  why         binds (the largest part of its bill), shares (of 1), sentence, too_close (others
-              that chance could put in its place)
-  rows        method, K_workers, b_examples, B_examples,
-              step_s = compute_s + wait_s + communicate_s,
-              communicate_s = latency_s + bandwidth_s + coding_s, error_s (of a simulated step),
-              steps, steps_factor, time_s, worker_s, price_currency, efficiency (of 1),
-              speedup (times), examples_per_s, allreduce, binds, assumption,
-              goodput (what failures leave, of 1), memory_bytes (that a worker needs, as far as
-              is known), certain (whether the number of steps is)
-  break_even  method, steps_factor at which it ties with rival
-  flips       dial, unit, now, best, at (null: never up to until), other, until
-  left_out    method, K_workers, why
-  warnings    values that look like another unit
-"""
-
 
 def main(argv: list[str]) -> int:
     """Run ``labkit plan`` with these arguments; the exit status: 2 for bad input, with one sentence on stderr."""
@@ -248,7 +214,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m labkit plan",
         description="Which way to train, on how many workers, and why: time to accuracy = steps(B) x seconds per step.",
-        epilog=EPILOG.format(methods=listed[0], laws=listed[1]),
+        epilog=Path(__file__)
+        .with_name("help.txt")
+        .read_text("utf-8")
+        .format(methods=listed[0], laws=listed[1]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -12,6 +12,7 @@ Symbols: K workers, P parameters, b examples of a worker and step, m passes; s t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from labkit.compress import ErrorFeedback
@@ -52,12 +53,12 @@ def activation_bytes(case: Case) -> float | None:
     return case.layers * each * max(2, case.element_bytes) / 2
 
 
-def need(case: Case, method: Method, K: int, stage: int | None = None) -> Need:
-    """What ``method`` (at another ``stage``, if one is given) keeps on each of K workers; unknown activations are 0."""
-    stage, P, size = method.stage if stage is None else stage, case.parameters, case.element_bytes
+def need(case: Case, method: Method | int, K: int) -> Need:
+    """What ``method``, or a bare stage, keeps on each of K workers; unknown activations are 0."""
+    P, size, stage = case.parameters, case.element_bytes, method if isinstance(method, int) else method.stage
     precision = MIXED if size <= 2 else Precision(size, size, 2 * size)
     state = zero_memory(P, K, stage, precision)
-    if isinstance(method.how, ErrorFeedback):
+    if not isinstance(method, int) and isinstance(method.how, ErrorFeedback):
         state += P * size
     gathered = 2 * P * precision.parameter / (case.layers or UNITS) if stage == 3 and K > 1 else 0.0
     return Need(state, gathered, -(-case.batch(K) // case.passes) * (activation_bytes(case) or 0.0))
@@ -74,25 +75,14 @@ def misfit(case: Case, method: Method, K: int) -> str | None:
             f"{said}, of which activations are {written(found.activations, 'bytes', ' ')}: a smaller b, or more passes "
             f"(--accumulate), would help"
         )
-    ways = [
-        f"{name} needs K >= {least}"
-        for stage in (1, 2, 3)
-        if (least := _least(case, method, stage)) and (name := f"zero{stage}")
-    ]
-    return f"{said}, {', '.join(ways)}" if ways else f"{said}, and with zero3 on no number of workers"
+    least = {f"zero{stage}": _least(case, stage) for stage in (1, 2, 3)}
+    ways = [f"{name} needs K >= {K}" for name, K in least.items() if K]
+    return f"{said}, {', '.join(ways) or 'and with zero3 on no number of workers'}"
 
 
-def _least(case: Case, method: Method, stage: int) -> int | None:
+def _least(case: Case, stage: int) -> int | None:
     """The least K with which ``stage`` fits, up to 2^20; what a worker needs falls with K."""
-    plain = Method()
-
-    def fits(K: int) -> bool:
-        return sum(need(case, plain, K, stage)) <= (case.memory_bytes or 0.0)
-
-    low, high = 1, 2**20
-    if not fits(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle + 1, high)
-    return low
+    found = bisect_left(
+        range(2**20), True, 1, key=lambda K: sum(need(case, stage, K)) <= (case.memory_bytes or 0.0)
+    )
+    return found if found < 2**20 else None

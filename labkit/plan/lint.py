@@ -52,8 +52,7 @@ def lint(case: Case, rate: str | None = None) -> list[str]:
             f"price: {case.price_per_worker_hour:g} for one worker and hour is much: is it that of the whole cluster, "
             f"or in cents?"
         )
-    if memory := _memory(case):
-        found.append(memory)
+    found += _memory(case)
     calm = undisturbed(case.law, max(case.K_workers))
     if not 0.2 <= calm <= 5:
         found.append(
@@ -63,22 +62,16 @@ def lint(case: Case, rate: str | None = None) -> list[str]:
     return found
 
 
-def _memory(case: Case) -> str | None:
+def _memory(case: Case) -> list[str]:
     """What no memory was given for, where a worker needs much or where a part of it is not known."""
-    if case.memory_bytes is None:
-        largest = max((need(case, method, max(case.K_workers)).state, method.name) for method in case.methods)
-        if largest[0] <= LARGE:
-            return None
-        return (
-            f"memory: no memory of a worker was given; {largest[1]} needs {written(largest[0], 'bytes', ' ')} a worker for "
-            f"parameters, gradients and optimizer alone: say --memory or --gpu"
-        )
-    if activation_bytes(case) is None:
-        return (
-            "memory: activations are not counted: say --activations, of one example, or --layers, --hidden and --tokens "
-            "of a transformer"
-        )
-    return None
+    if case.memory_bytes is not None:
+        said = "memory: activations are not counted: say --activations, or a transformer's --layers, --hidden, --tokens"
+        return [said] if activation_bytes(case) is None else []
+    most, name = max((need(case, method, max(case.K_workers)).state, method.name) for method in case.methods)
+    return [
+        f"memory: no memory of a worker was given; {name} needs {written(most, 'bytes', ' ')} a worker for parameters, "
+        f"gradients and optimizer alone: say --memory or --gpu"
+    ] * (most > LARGE)
 
 
 def _sold(gigabits: float) -> bool:

@@ -35,24 +35,15 @@ def _qsgd(levels: int) -> dict[str, Any]:
     return {"how": QSGD(levels, BUCKET), "omega": omega}
 
 
-def _zero(stage: int) -> Callable[[Any], dict[str, Any]]:
-    return lambda _: {"buckets": UNITS, "stage": stage}
-
-
 #: What a policy alone does not say: word -> what stands behind it, what it is, and the fields that it makes of that.
 _MORE: dict[str, tuple[str, type, str, Callable[[Any], dict[str, Any]]]] = {
     "overlapped": (
         "L", int, "sync, summed in L buckets while the backward pass goes on",
         lambda L: {"buckets": integer("L", L, least=1)},
     ),
-    **{
-        f"zero{stage}": ("", str, f"sync, {what} sharded (ZeRO stage {stage}{more})", _zero(stage))
-        for stage, what, more in (
-            (1, "the optimizer's state", ""),
-            (2, "state and gradients", ""),
-            (3, "state, gradients and parameters", ", FSDP"),
-        )
-    },
+    "zero1": ("", str, "sync, the optimizer's state sharded (ZeRO stage 1)", lambda _: {"buckets": UNITS, "stage": 1}),
+    "zero2": ("", str, "sync, state and gradients sharded (ZeRO stage 2)", lambda _: {"buckets": UNITS, "stage": 2}),
+    "zero3": ("", str, "sync, the parameters too (ZeRO stage 3, FSDP)", lambda _: {"buckets": UNITS, "stage": 3}),
     "topk": (
         "share", float, "the largest coordinates, with error feedback",
         lambda share: {"how": ErrorFeedback(TopK(share))},
@@ -119,9 +110,8 @@ class Method:
             return self.label
         if self.how is not None:
             return type(self.how).__name__.lower()
-        if self.stage:
-            return f"zero{self.stage}"
-        return f"overlapped:{self.buckets}" if self.buckets else str(self.policy)
+        overlapped = f"zero{self.stage}" if self.stage else f"overlapped:{self.buckets}"
+        return overlapped if self.buckets else str(self.policy)
 
     @property
     def certain(self) -> bool:

@@ -149,14 +149,11 @@ def _table(made: Plan) -> str:
 
 def _left_out(made: Plan) -> list[str]:
     """What is impossible, a sentence for all methods of which it is said with the same K; of what K alters, the last."""
-    by_name: dict[str, list[Row]] = {}
-    for row in made.left_out:
-        by_name.setdefault(row.name, []).append(row)
-    by_why: dict[tuple[str, str], list[str]] = {}
-    for name, rows in by_name.items():
-        Ks = ", ".join(str(row.K) for row in rows)
-        by_why.setdefault((Ks, rows[-1].refusal or ""), []).append(name)
-    return [f"Left out: {', '.join(names)} with K = {Ks} ({why})." for (Ks, why), names in by_why.items()]
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in dict.fromkeys(row.name for row in made.left_out):
+        rows = [row for row in made.left_out if row.name == name]
+        found.setdefault((", ".join(str(row.K) for row in rows), rows[-1].refusal or ""), []).append(name)
+    return [f"Left out: {', '.join(names)} with K = {Ks} ({why})." for (Ks, why), names in found.items()]
 
 
 #: Units in which so many seconds are easy to read, and how many seconds each is.
@@ -166,34 +163,26 @@ _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 def _rows(rows: Iterable[Row], priced: bool, time: tuple[str, float]) -> list[str]:
     """A header and a line a row, of 100 characters at most; a column is as wide as its widest entry."""
     unit, per = time
-    cells = [["method", "K", "step ms", "compute", "wait", "comm", "steps", "time " + unit]]
-    cells[0] += ["price" if priced else "worker-h", "effic."]
+    money = "price" if priced else "worker-h"
+    cells = [["method", "K", "step ms", "compute", "wait", "comm", "steps", f"time {unit}", money, "effic."]]
     for row in rows:
-        s, money = row.step, row.price if priced else row.worker_s / 3600
+        s = row.step
+        numbers = [
+            1e3 * s.seconds,
+            1e3 * s.compute_s,
+            1e3 * s.wait_s,
+            1e3 * s.comm_s,
+            row.steps,
+            row.time_s / per,
+        ]
+        numbers.append(row.price if priced else row.worker_s / 3600)
         name = row.name if len(row.name) <= 24 else f"{row.name[:23]}~"
-        parts = [_n(1e3 * each) for each in (s.seconds, s.compute_s, s.wait_s, s.comm_s)]
-        steps = f"{row.steps:.0f}" if row.steps < 1e8 else _n(row.steps)
-        cells.append(
-            [
-                name,
-                str(row.K),
-                *parts,
-                steps,
-                _n(row.time_s / per),
-                _n(money),
-                f"{100 * row.efficiency:.1f} %",
-            ]
-        )
-    least = (16, 5, 9, 8, 7, 7, 9, 9, 10, 7)
+        cells.append([name, str(row.K), *map(_n, numbers), f"{100 * row.efficiency:.1f} %"])
     wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    spare = 91 - sum(wide)  # to fill columns up to their usual widths
-    for i, usual in enumerate(least):
-        more = min(max(0, usual - wide[i]), max(0, spare))
-        wide[i], spare = wide[i] + more, spare - more
+    gap = 2 if sum(wide) <= 82 else 1
     return [
-        " ".join(
-            each.rjust(w) if i else each.ljust(w) for i, (each, w) in enumerate(zip(line, wide, strict=True))
-        )
+        line[0].ljust(wide[0])
+        + "".join(each.rjust(w + gap) for each, w in zip(line[1:], wide[1:], strict=True))
         for line in cells
     ]
 

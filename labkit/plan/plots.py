@@ -6,6 +6,7 @@ Each draws on an Axes of matplotlib's and returns it; `save` puts the first two 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,12 @@ from labkit.show import palette
 def efficiency_by_K(made: Plan, ax: Any, measured: Mapping[int, float] | None = None, name: str = "") -> Any:
     """Efficiency (of 1) of one method ("": the best) by K, a band where its rows have a range, and what was measured."""
     rows = made.of(name or made.best().name)
-    K = [row.K for row in rows]
-    planned = np.array([row.efficiency for row in rows])
+    K, planned = [row.K for row in rows], np.array([row.efficiency for row in rows])
     ax.plot(K, planned, color=palette.PREDICTED, label=f"{rows[0].name}, predicted")
     ranges = [getattr(row, "range_s", None) or (row.time_s, row.time_s) for row in rows]
-    time_s, (least, most) = np.array([row.time_s for row in rows]), np.array(ranges).T
-    if np.any(least < most):
-        ax.fill_between(
-            K, planned * time_s / most, planned * time_s / least, color=palette.PREDICTED, alpha=0.15
-        )
+    low, high = (planned * [row.time_s for row in rows] / each for each in np.array(ranges).T[::-1])
+    if np.any(low < high):
+        ax.fill_between(K, low, high, color=palette.PREDICTED, alpha=0.15)
     if measured:
         ax.plot(list(measured), list(measured.values()), "o", color=palette.MEASURED, label="measured")
     ax.set(xlabel="workers K", ylabel="efficiency", ylim=(0, 1.05), xscale="log")
@@ -37,16 +35,17 @@ def efficiency_by_K(made: Plan, ax: Any, measured: Mapping[int, float] | None = 
 def time_against_price(made: Plan, ax: Any) -> Any:
     """What may be the answer: time across, price or worker-hours upwards, joined in the order of K; the knee marked."""
     unit, per = readable(made.best().time_s)
-    priced = made.case.price_per_worker_hour > 0
+    price = made.case.price_per_worker_hour
+    what, rate = ("price", price) if price else ("worker-hours", 1.0)
+    for name, colour in zip(made.certain, cycle(palette.WORKERS), strict=False):
+        at = np.array([(row.time_s / per, row.worker_s / 3600 * rate) for row in made.of(name)]).T
+        ax.plot(*at, "o-", color=colour, markersize=4, label=name)
     knee = made.best("knee")
-    for i, name in enumerate(made.certain):
-        rows = made.of(name)
-        money = [row.price if priced else row.worker_s / 3600 for row in rows]
-        colour = palette.WORKERS[i % len(palette.WORKERS)]
-        ax.plot([row.time_s / per for row in rows], money, "o-", color=colour, markersize=4, label=name)
-    at = knee.time_s / per, knee.price if priced else knee.worker_s / 3600
-    ax.plot(*at, "D", color=palette.MEASURED, markersize=11, fillstyle="none", label=f"knee, K = {knee.K}")
-    ax.set(xlabel=f"time ({unit})", ylabel="price" if priced else "worker-hours", xscale="log", yscale="log")
+    ax.plot(
+        knee.time_s / per, knee.worker_s / 3600 * rate, "D", color=palette.MEASURED, markersize=11, fillstyle="none",
+        label=f"knee, K = {knee.K}",
+    )  # fmt: skip
+    ax.set(xlabel=f"time ({unit})", ylabel=what, xscale="log", yscale="log")
     return _finished(ax)
 
 
@@ -59,7 +58,7 @@ def measured_over_predicted(nbytes: ArrayLike, measured_s: ArrayLike, predicted_
     return _finished(ax)
 
 
-def save(made: Plan, file: str, measured: Mapping[int, float] | None = None) -> None:
+def save(made: Plan, file: str) -> None:
     """Efficiency by K and time against price, into a PNG or SVG. ValueError where matplotlib lacks, or for another file."""
     path = Path(file)
     if path.suffix not in (".png", ".svg") or not path.parent.is_dir():
@@ -71,7 +70,7 @@ def save(made: Plan, file: str, measured: Mapping[int, float] | None = None) -> 
     with palette.style():
         figure = Figure(figsize=(2 * palette.WIDTH_IN, 4.5))
         left, right = figure.subplots(1, 2)
-        efficiency_by_K(made, left, measured)
+        efficiency_by_K(made, left)
         time_against_price(made, right)
         figure.savefig(path)
 

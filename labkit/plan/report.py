@@ -87,15 +87,11 @@ def as_text(
     bill = ", ".join(f"{name} {100 * share:.1f} %" for name, share in best.shares.items() if share >= 0.0005)
     lines = [_wrapped(_answer(made, carried)), *(_wrapped(f"Warning: {each}.") for each in warnings), ""]
     lines += [str(made), "", _wrapped(f"Why: {verdict(made)}"), _wrapped(f"Its bill: {bill}.")]
-    if (every := made.case.checkpoint_s) is not None and made.case.mtbf_s is not None:
+    if made.case.mtbf_s is not None and made.case.checkpoint_s is not None:
         M = made.case.mtbf_s / best.K
-        said_s = [written(x, "s", " ") for x in (M, interval_s(every, M))]
-        lines.append(
-            _wrapped(
-                f"A failure in {said_s[0]}: a checkpoint after every {said_s[1]} of work leaves "
-                f"{100 * best.goodput:.1f} % of the time."
-            )
-        )
+        fails, every = (written(x, "s", " ") for x in (M, interval_s(made.case.checkpoint_s, M)))
+        said = f"A failure in {fails}: a checkpoint each {every} of work leaves {100 * best.goodput:.1f} % of the time."
+        lines.append(_wrapped(said))
     if others:
         said = ", ".join(f"{row.name} {row.binds} {100 * row.shares[row.binds]:.0f} %" for row in others)
         lines.append(_wrapped(f"The largest part of the others' bills: {said}."))

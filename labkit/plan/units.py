@@ -89,12 +89,9 @@ def written(value: float, unit: str, gap: str = "") -> str:
         return "unlimited"
     scales = _SCALES.get(unit, ((1.0, ""),))
     scale, letters = next((each for each in scales if float(f"{value:.4g}") >= each[0]), scales[-1])
-    return f"{_plain(value / scale, 3 if gap else 4)}{gap}{letters}"
-
-
-def _plain(x: float, digits: int) -> str:
-    """So many digits, or all of them before the point; no exponent."""
-    return f"{x:.0f}" if abs(x) >= 1000 else f"{Decimal(f'{x:.{digits}g}'):f}"
+    x = value / scale
+    said = f"{x:.0f}" if abs(x) >= 1000 else f"{Decimal(f'{x:.3g}' if gap else f'{x:.4g}'):f}"
+    return f"{said}{gap}{letters}"
 
 
 _Factors = dict[str, int | Fraction]

@@ -15,6 +15,7 @@ from labkit.plan.lint import lint
 from labkit.plan.memory import zero_factor
 from labkit.plan.method import parse_method
 from labkit.plan.plots import efficiency_by_K, measured_over_predicted, time_against_price
+from labkit.plan.report import as_text
 from labkit.plan.row import Row
 from labkit.plan.units import workers, written
 
@@ -296,3 +297,18 @@ def test_csv_has_a_line_a_row_and_a_plot_is_drawn(capsys, tmp_path):
     assert f"knee, K = {made.best('knee').K}" in [text.get_text() for text in right.get_legend().get_texts()]
     measured_over_predicted([1e3, 1e6], [2.0, 3.0], [1.0, 3.0], third)
     assert third.lines[1].get_ydata().tolist() == [2.0, 1.0]
+
+
+def test_a_range_of_the_time_is_said_in_the_first_line_and_drawn_as_a_band(monkeypatch):
+    plt = pytest.importorskip("matplotlib.figure")
+    spread = property(lambda row: (0.5 * row.time_s, 2 * row.time_s))
+    monkeypatch.setattr(Row, "range_s", spread, raising=False)
+    made = plan(SMALL, K_workers=[8, 64], methods=["sync"])
+    minutes = made.best().time_s / 60
+    first = as_text(made, with_flips=False).partition("\n\n")[0]
+    assert f"({minutes / 2:.4g} to {2 * minutes:.4g} min)" in first.replace("\n  ", " ")
+    ax = efficiency_by_K(made, plt.Figure().subplots())
+    (band,) = ax.collections
+    edges = band.get_paths()[0].vertices[:, 1]
+    assert edges.min() == pytest.approx(0.5 * made.rows[1].efficiency)
+    assert edges.max() == pytest.approx(2 * made.rows[0].efficiency)
