@@ -67,9 +67,13 @@ def _memory(case: Case) -> list[str]:
     if case.memory_bytes is not None:
         said = "memory: activations are not counted: say --activations, or a transformer's --layers, --hidden, --tokens"
         return [said] if activation_bytes(case) is None else []
-    most, name = max((need(case, method, max(case.K_workers)).state, method.name) for method in case.methods)
+    stage = min(method.stage for method in case.methods)
+    most, who = (
+        need(case, stage, max(case.K_workers)).state,
+        f"zero{stage}" if stage else "plain data parallelism",
+    )
     return [
-        f"memory: no memory of a worker was given; {name} needs {written(most, 'bytes', ' ')} a worker for parameters, "
+        f"memory: no memory of a worker was given; {who} needs {written(most, 'bytes', ' ')} a worker for parameters, "
         f"gradients and optimizer alone: say --memory or --gpu"
     ] * (most > LARGE)
 

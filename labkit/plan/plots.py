@@ -14,20 +14,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from labkit.plan.plan import Plan, readable
+from labkit.plan.row import Row
 from labkit.show import palette
 
 
 def efficiency_by_K(made: Plan, ax: Any, measured: Mapping[int, float] | None = None, name: str = "") -> Any:
-    """Efficiency (of 1) of one method ("": the best) by K, a band where its rows have a range, and what was measured."""
+    """Efficiency (of 1) of one method ("": the best) by K, a band where its rows have a range, and measured points.
+
+    measured: K -> seconds of a step; None: those of the case, if it has any.
+    """
     rows = made.of(name or made.best().name)
     K, planned = [row.K for row in rows], np.array([row.efficiency for row in rows])
     ax.plot(K, planned, color=palette.PREDICTED, label=f"{rows[0].name}, predicted")
-    ranges = [getattr(row, "range_s", None) or (row.time_s, row.time_s) for row in rows]
-    low, high = (planned * [row.time_s for row in rows] / each for each in np.array(ranges).T[::-1])
+    ranges = [getattr(row, "range_s", None) or (row.step.seconds, row.step.seconds) for row in rows]
+    low, high = (planned * [row.step.seconds for row in rows] / each for each in np.array(ranges).T[::-1])
     if np.any(low < high):
         ax.fill_between(K, low, high, color=palette.PREDICTED, alpha=0.15)
-    if measured:
-        ax.plot(list(measured), list(measured.values()), "o", color=palette.MEASURED, label="measured")
+    steps_s = dict(getattr(made.case, "measured", ()) if measured is None else measured)
+    at = [Row(made.case, rows[0].method, K) for K in steps_s]
+    if at:
+        real = [row.efficiency * row.step.seconds / steps_s[row.K] for row in at]
+        ax.plot(list(steps_s), real, "o", color=palette.MEASURED, label="measured")
     ax.set(xlabel="workers K", ylabel="efficiency", ylim=(0, 1.05), xscale="log")
     return _finished(ax)
 

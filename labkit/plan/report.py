@@ -31,8 +31,11 @@ def _answer(made: Plan, carried: Iterable[str] = ()) -> str:
     """The choice, its time and money, and what the answer rests on, in a sentence. carried: assumptions made before."""
     row, case = made.best(), made.case
     unit, per = readable(row.time_s)
-    low, high = getattr(row, "range_s", None) or (row.time_s, row.time_s)
-    span = f" ({low / per:.4g} to {high / per:.4g} {unit})" if low < high else ""
+    # where a row has a range it is of a step
+    low, high = (
+        row.time_s / row.step.seconds / per * each for each in getattr(row, "range_s", None) or (0.0, 0.0)
+    )
+    span = f" ({low:.4g} to {high:.4g} {unit})" if low < high else ""
     priced = case.price_per_worker_hour > 0
     money = f"{row.price:,.0f} in all" if priced else f"{row.worker_s / 3600:,.0f} worker-hours"
     steps = f"{row.steps:,.0f} steps ({row.method.assumption})"

@@ -95,6 +95,8 @@ class Row:
             return f"backups must be less than K = {K}, got {backups}"
         if self.method.simulated and K > K_MAX:
             return f"K must be at most {K_MAX} for {self.name}, whose steps are simulated, got {K}"
+        if self.b < self.case.passes:
+            return f"K must leave an example for each of the {self.case.passes} passes of a step, got {K}"
         if self.goodput < 1e-3:
             return f"K must leave a thousandth of the time between failures and restarts, which {K} workers don't"
         return misfit(self.case, self.method, K)
