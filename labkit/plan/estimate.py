@@ -23,7 +23,7 @@ SEED = 10
 #: Steps that are averaged, steps before them, and how many draws are enough.
 AVERAGED, FORGOTTEN, DRAWS = 96, 32, 2**17
 #: The slowest of many workers varies little: with many of them fewer steps are averaged, but so many.
-LEAST = 24
+LEAST = 16
 #: More workers than these are not simulated: their draws would fill the memory.
 K_MAX = 2**15
 #: Nor more steps of all workers together, of one replica.

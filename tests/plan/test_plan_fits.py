@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -317,3 +318,9 @@ def test_a_range_of_the_time_is_said_in_the_first_line_and_drawn_as_a_band(monke
     edges = band.get_paths()[0].vertices[:, 1]
     assert edges.min() == pytest.approx(0.5 * made.rows[1].efficiency)
     assert edges.max() == pytest.approx(2 * made.rows[0].efficiency)
+
+
+def test_without_matplotlib_a_plot_gets_one_sentence(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    status, out, err = said(capsys, *BASE, "--example-ms", "400", "--plot", tmp_path / "plan.png")
+    assert status == 2 and not out and "--plot must have matplotlib to draw" in err and err.count("\n") == 1
