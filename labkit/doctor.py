@@ -199,7 +199,8 @@ def _clocks() -> _Found:
     lines = [line.split(", ") for line in said.stdout.splitlines() if line.count(", ") == 3]
     if said.returncode or not lines:
         yield f"nvidia-smi does not tell: {' '.join((said.stdout + said.stderr).split())}", None, ""
-    for gpu, now, most, mask in lines if not said.returncode else []:
+        return
+    for gpu, now, most, mask in lines:
         bits = int(mask, 16) if mask.startswith("0x") else 0
         why = [(reason, fault) for bit, (reason, fault) in HELD_BY.items() if bits & bit]
         held = f", held down by {', '.join(reason for reason, _ in why)}" if why else ""

@@ -4,7 +4,8 @@
 
   /* A box that scrolls sideways can be reached and scrolled by keyboard, and says what it is. */
   const BOXES = {
-    "div.math, .bd-article span.math": "formula, scrolls sideways",
+    "div.math": "formula, scrolls sideways",
+    "span.math": "formula, scrolls sideways",
     ".pst-scrollable-table-container": "table, scrolls sideways",
     ".cell_output .text_html": "output, scrolls sideways",
     "pre": "code or output, scrolls sideways",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import contents
+import myst
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = ("true", "true if", "false", "not decided here")
@@ -36,10 +37,6 @@ an interval; a measurement on a machine that is named. Every verdict is recomput
 without labkit's helper for it, and `make seeds` prints which verdicts would change under other seeds. This page is made
 from the labs.
 """
-_BOX = re.compile(
-    r"^:::\{admonition\} (?P<title>.*)\n(?P<options>(?::\w+:.*\n)*)(?P<body>(?:.*\n)*?):::$", re.M
-)
-_CELL = re.compile(r"^```\{code-cell\}.*\n(?P<source>(?:.*\n)*?)```$", re.M)
 _QUOTED = re.compile(r"[“\"]([^”\"]+)[”\"]")
 _EVIDENCE = re.compile(r"(proof|exact run|[1-9]\d* seeds|measured|undecided)\b.*")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -65,9 +62,9 @@ def claims(source: str, outputs: str = "") -> list[Claim]:
     Raises ValueError, naming the box, where a claim has no name, no verdict, no evidence or no cell with an assert before
     its verdict, or where a finding holds a number that no cell computes (an assertion's bound is not computed).
     """
-    boxes = [(m, dict(re.findall(r":(\w+): *(.*)", m["options"]))) for m in _BOX.finditer(source)]
-    cells = list(_CELL.finditer(source))
-    code = "\n".join(c["source"] for c in cells)
+    boxes = list(myst.boxes(source))
+    cells = list(myst.CELL.finditer(source))
+    code = "\n".join(c["code"] for c in cells)
     computed = set(_NUMBER.findall(outputs + "\n" + re.sub(r"^\s*assert .*$", "", code, flags=re.M)))
     verdicts = {options.get("name"): box for box, options in boxes if options.get("class") == "verdict"}
     found = []
@@ -81,7 +78,7 @@ def claims(source: str, outputs: str = "") -> list[Claim]:
         verdict = verdicts.pop(f"verdict-{key}", None)
         if verdict is None or verdict.start() < box.end():
             raise ValueError(f"{name} must be followed by a box of class verdict named 'verdict-{key}'")
-        between = [c["source"] for c in cells if box.end() < c.start() < verdict.start()]
+        between = [c["code"] for c in cells if box.end() < c.start() < verdict.start()]
         asserting = [c for c in between if re.search(r"^\s*assert ", c, re.M)]
         if not asserting:
             raise ValueError(f"{name} must be followed by a cell with an assert before its verdict")
@@ -178,7 +175,7 @@ def audited(root: Path = ROOT, only: str = "") -> list[tuple[str, str, list[Clai
         source = path.read_text()
         if only not in source:
             continue
-        title = re.search(r"^# (.+)$", _CELL.sub("", source), re.M)
+        title = re.search(r"^# (.+)$", myst.CELL.sub("", source), re.M)
         try:
             found.append(
                 (

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-CODE_CELL = re.compile(
-    r"^```\{code-cell\}[^\n]*\n(?:---\n.*?^---\n|(?::[^\n]*\n)*)(.*?)^```", re.MULTILINE | re.DOTALL
-)
+import myst
+
 COMPUTED = re.compile(r"import_module\(f\"labkit")
 
 
@@ -33,7 +32,7 @@ def imports(source: str) -> tuple[tuple[str, str], ...]:
 
 def asked(text: str) -> Iterator[tuple[str, str]]:
     """What the code cells of a text source import; a cell that is no plain Python asks for all of labkit."""
-    for cell in CODE_CELL.findall(text):
+    for cell in myst.codes(text):
         try:
             yield from imports(cell)
         except SyntaxError:  # a magic, say

@@ -2,7 +2,8 @@
 
 A style sheet alone can wrap a line only to the page's edge, where it reads like a new statement. With each line
 an element that knows its own indentation, book/_static/labkit.css hangs the rest of it below and to the right.
-The characters stay the same: what is copied is the program.
+The characters stay the same: what is copied is the program. In Python, what the styles of `_config.yml` paint in the
+colour of the block itself loses its wrapper: a name's or a comma's colours nothing and weighs more than the name.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import re
 from typing import Any
 
 PRINTED = {"myst-ansi", "none", "text"}  # what a cell printed: columns stay columns
+PYTHON = {"ipython3", "python"}  # labkit.css gives these blocks the style's own colour
+PLAIN = ("n", "nn", "nx", "p", "pm", "w")  # names, punctuation, blanks: in the block's colour, light and dark
+_WRAPPED = re.compile(rf'<span class="(?:{"|".join(PLAIN)})">([^<]*)</span>')
 
 
 def in_lines(page: str) -> str:
@@ -20,6 +24,11 @@ def in_lines(page: str) -> str:
         return page
     before, code, after = found.groups()
     return before + "\n".join(map(_line, code.split("\n"))) + after
+
+
+def unwrapped(page: str) -> str:
+    """Pygments' HTML of Python without the wrappers of what is plain."""
+    return _WRAPPED.sub(r"\1", page)
 
 
 def _line(line: str) -> str:
@@ -38,7 +47,9 @@ def install(app: Any) -> None:
 
     def highlight_block(source: str, lang: str, *args: Any, **options: Any) -> str:
         page = plain(source, lang, *args, **options)
-        return page if lang in PRINTED or options.get("linenos") else in_lines(page)
+        if lang in PRINTED or options.get("linenos"):
+            return page
+        return in_lines(unwrapped(page) if lang in PYTHON else page)
 
     highlighter.highlight_block = highlight_block
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import contents
+import myst
 import subject
-from closure import CODE_CELL
 from docutils import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ FRAME = "fill:var(--pst-color-surface,transparent);stroke:currentColor"
 
 @dataclass(frozen=True)
 class Lab:
-    """One lab as the map shows it. minutes: of reading; seconds: of running, None where nobody has noted it."""
+    """One lab as the map shows it. minutes: of reading; seconds: of running, where: on what (None: nobody noted it)."""
 
     name: str
     number: str
@@ -68,33 +68,43 @@ class Lab:
     needs: tuple[str, ...]
     minutes: int
     seconds: float | None
+    where: str | None
 
 
-def read(name: str, root: Path = ROOT) -> Lab:
-    """A lab from its text. KeyError if nobody has said what it builds on."""
+def read(root: Path = ROOT) -> list[Lab]:
+    """Every lab from its text, in the book's order. KeyError if nobody has said what one builds on."""
+    labs, times = contents.labs(root), _times(root)
+    return [_lab(name, contents.label(name, labs), _text(name, root), times.get(name, {})) for name in labs]
+
+
+def _text(name: str, root: Path) -> str:
+    return (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def _times(root: Path) -> dict[str, dict[str, Any]]:
+    """By page: the seconds that its cells took, and where. Empty where nobody has noted any."""
+    path = root / "book" / "run_times.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _lab(name: str, label: str, text: str, took: dict[str, Any]) -> Lab:
     short, column, after = LABS[name]
-    text = (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
     body = re.sub(r"\A---\n.*?^---\n", "", text, flags=re.MULTILINE | re.DOTALL)
-    cells = CODE_CELL.findall(body)
-    code = "\n".join(cells)
+    code = "\n".join(myst.codes(body))
     title = re.search(r"^# (?:[\d.A-Z]+ )?(.+)$", body, re.MULTILINE)
-    minutes, seconds = takes(name, root)
     return Lab(
-        name, contents.label(name, contents.labs(root)), short, column, title[1].split(":")[0] if title else name, after,
+        name, label, short, column, title[1].split(":")[0] if title else name, after,
         tuple(what for pattern, what in NEEDS.items() if re.search(pattern, code, re.MULTILINE)),
-        minutes, seconds,
+        minutes(text), took.get("seconds"), took.get("where"),
     )  # fmt: skip
 
 
-def takes(name: str, root: Path = ROOT) -> tuple[int, float | None]:
-    """Minutes to read a page with cells, and the seconds it runs, None where nobody has noted them."""
-    text = (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
-    shown = [cell["code"] for cell in subject.CELL.finditer(text) if not subject.FOLDED.search(cell["head"])]
-    prose = re.sub(r"\A---\n(?s:.*?)^---\n|^:\w+:.*\n|^:::.*\n", "", subject.CELL.sub("", text), flags=re.M)
+def minutes(text: str) -> int:
+    """To read a page with cells."""
+    shown = [cell["code"] for cell in myst.CELL.finditer(text) if not subject.FOLDED.search(cell["head"])]
+    prose = re.sub(r"\A---\n(?s:.*?)^---\n|^:\w+:.*\n|^:::.*\n", "", myst.CELL.sub("", text), flags=re.M)
     words = len(prose.split()) + len(" ".join(shown).split())
-    times = root / "book" / "run_times.json"
-    took = json.loads(times.read_text(encoding="utf-8")) if times.exists() else {}
-    return math.ceil(words / WORDS_A_MINUTE), took.get(name, {}).get("seconds")
+    return math.ceil(words / WORDS_A_MINUTE)
 
 
 def depths(labs: list[Lab]) -> dict[str, int]:
@@ -171,11 +181,9 @@ def table(labs: list[Lab]) -> str:
     return "\n".join(lines)
 
 
-def where(labs: list[Lab], root: Path = ROOT) -> str:
+def where(labs: list[Lab]) -> str:
     """On what machines the running times were noted."""
-    path = root / "book" / "run_times.json"
-    times = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    machines = sorted({times[lab.name]["where"] for lab in labs if lab.name in times})
+    machines = sorted({lab.where for lab in labs if lab.where is not None})
     if not machines:
         return "No running time has been noted yet."
     return f"Running times are those of the stored runs ({'; '.join(machines)}); a busy machine takes longer."
@@ -183,8 +191,8 @@ def where(labs: list[Lab], root: Path = ROOT) -> str:
 
 def page(root: Path = ROOT) -> str:
     """The map: the graph, the table, and where its times come from."""
-    labs = [read(name, root) for name in contents.labs(root)]
-    return f"```{{raw}} html\n{drawing(labs)}\n```\n\n{table(labs)}\n\n{where(labs, root)}"
+    labs = read(root)
+    return f"```{{raw}} html\n{drawing(labs)}\n```\n\n{table(labs)}\n\n{where(labs)}"
 
 
 def fill(app: Any, name: str, source: list[str]) -> None:
@@ -197,10 +205,12 @@ def say_how_long(app: Any, doctree: nodes.document) -> None:
     folder, _, name = app.env.docname.rpartition("/")
     if folder != "notebooks":
         return
-    minutes, seconds = takes(name, Path(app.confdir))
+    root = Path(app.confdir)
+    seconds = _times(root).get(name, {}).get("seconds")
     run = "" if seconds is None else f", and {max(1, round(seconds))} seconds to run from top to bottom"
     said = nodes.paragraph(
-        text=f"About {minutes} minutes at {WORDS_A_MINUTE} words a minute{run}.", classes=["labkit-minutes"]
+        text=f"About {minutes(_text(name, root))} minutes at {WORDS_A_MINUTE} words a minute{run}.",
+        classes=["labkit-minutes"],
     )
     title = next(iter(doctree.findall(nodes.title)))
     title.parent.insert(title.parent.index(title) + 1, said)

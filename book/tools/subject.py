@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import contents
+import myst
 
 ROOT = Path(__file__).resolve().parents[2]
-CELL = re.compile(
-    r"^```\{code-cell\}[^\n]*\n(?P<head>---\n.*?^---\n|(?::[^\n]*\n)*)(?P<code>.*?)^```", re.M | re.S
-)
 FOLDED = re.compile(r"hide-input|remove-input|hide-cell|remove-cell")
 SHOWN = {
     "print",
@@ -55,20 +53,18 @@ class Count:
 def count(lab: str, text: str) -> Count:
     """Of the unfolded code in a lab's text."""
     subject, plumbing = 0, []
-    for cell in CELL.finditer(text):
+    for cell in myst.CELL.finditer(text):
         if FOLDED.search(cell["head"]):
             continue
         lines = cell["code"].splitlines()
-        marked = [False] * (len(lines) + 1)
+        marked: set[int] = set()  # numbers of lines
         for node in _statements(ast.parse(cell["code"])):
             if _is_plumbing(node):
-                marked[node.lineno : (node.end_lineno or node.lineno) + 1] = [True] * (
-                    (node.end_lineno or node.lineno) + 1 - node.lineno
-                )
+                marked.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         for n, line in enumerate(lines, 1):
             if not line.strip() or line.strip().startswith("#"):
                 continue
-            if marked[n]:
+            if n in marked:
                 plumbing.append(line)
             else:
                 subject += 1

@@ -75,11 +75,6 @@ def test_the_cell_that_decides_has_been_run_and_did_not_fail(name):
     ran = {"".join(c["source"]).strip(): c for c in cells if c["cell_type"] == "code"}
     for claim in tool.claims(source, tool.outputs(ROOT / "notebooks" / f"{name}.ipynb")):
         for code in claim.cells:
-            if code.startswith("---\n"):
-                code = code.split("\n---\n", 1)[1]
-            code = "\n".join(
-                line for i, line in enumerate(code.splitlines()) if i or not line.startswith(":tags:")
-            )
             cell = ran.get(code.strip())
             if cell is None:
                 pytest.skip(f"{name}.ipynb is not in step with its source, as the pairs' own check will say")

@@ -14,6 +14,7 @@ from typing import Any
 
 import contents
 import pytest
+import yaml
 from bs4 import BeautifulSoup
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -64,6 +65,23 @@ def test_a_line_of_code_is_an_element_that_knows_its_indentation_and_no_characte
     assert [line.get_text() for line in lines] == CODE.rstrip("\n").split("\n")
     indents = [int(re.search(r"\d+", str(line.get("style", "0"))).group()) for line in lines]  # type: ignore[union-attr]
     assert indents == [len(line) - len(line.lstrip(" ")) for line in CODE.rstrip("\n").split("\n")]
+
+
+def test_only_what_has_the_block_s_own_colour_light_and_dark_loses_its_wrapper() -> None:
+    code_lines = tool("code_lines")
+    full = highlight(CODE, PythonLexer(), HtmlFormatter())
+    page = code_lines.unwrapped(full)
+    assert BeautifulSoup(page, "html.parser").get_text() == BeautifulSoup(full, "html.parser").get_text()
+    wrapped = {
+        name for span in BeautifulSoup(page, "html.parser").select("span[class]") for name in span["class"]
+    }
+    assert {"k", "nf", "sd", "mi"} <= wrapped and not wrapped & set(code_lines.PLAIN)
+    options = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["sphinx"]["config"]
+    for scheme in ("light", "dark"):
+        name = options["html_theme_options"][f"pygments_{scheme}_style"]
+        css = HtmlFormatter(style=name).get_style_defs(".highlight")
+        colour = re.search(r"^\.highlight \{[^}]*\bcolor: (#\w+)", css, re.MULTILINE).group(1)  # type: ignore[union-attr]
+        assert all(f".highlight .{plain} {{ color: {colour} }}" in css for plain in code_lines.PLAIN), scheme
 
 
 def test_what_is_not_pygments_is_left_alone() -> None:

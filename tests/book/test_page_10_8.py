@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import myst
 import numpy as np
 import pytest
 
@@ -19,9 +19,8 @@ AT = [slice(0, 12), slice(12, 16), slice(16, 24), slice(24, 26)]
 @pytest.fixture(scope="module")
 def page():
     """LARS, LAMB and sharp, from the page's cells."""
-    cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     names = {"np": np, "torch": torch}
-    for cell in cells:
+    for cell in myst.codes(PAGE.read_text(encoding="utf-8")):
         if any(of in cell for of in ("class LARS", "class LAMB", "def slopes_at", "def sharp(")):
             exec(cell, names)
     return names

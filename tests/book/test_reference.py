@@ -163,7 +163,7 @@ def test_every_lab_of_the_book_is_on_the_map_after_those_it_builds_on(lab_map) -
 
 
 def test_no_box_hides_another_and_every_line_leads_down(lab_map) -> None:
-    labs = [lab_map.read(name) for name in lab_map.contents.labs()]
+    labs = lab_map.read()
     at = lab_map.places(labs)
     for lab in labs:
         for other in labs:
@@ -173,7 +173,7 @@ def test_no_box_hides_another_and_every_line_leads_down(lab_map) -> None:
 
 
 def test_what_a_lab_needs_is_read_off_its_code(lab_map) -> None:
-    labs = {name: lab_map.read(name) for name in lab_map.contents.labs()}
+    labs = {lab.name: lab for lab in lab_map.read()}
     finale = " ".join(labs["10_7_finale"].needs)
     assert "torch models" in finale and "namespaces" in finale
     assert labs["10_2_minibatch_sgd"].needs == ()

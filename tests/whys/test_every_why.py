@@ -10,12 +10,10 @@ import re
 from pathlib import Path
 
 import contents
+import myst
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BOX = re.compile(
-    r"^:::\{admonition\} (?P<title>.*)\n(?P<options>(?::\w+:.*\n)*)(?P<body>(?:.*\n)*?):::$", re.M
-)
 PARTS = (r"\*Statement\.\*", r"\*(Argument|Sketch)\.\*", r"\*What it does not say\.\*")
 LINES, LETTERS = 15, 140  # at most, of a box
 LEAST = 2  # boxes a lab
@@ -24,8 +22,7 @@ LEAST = 2  # boxes a lab
 def whys(text: str) -> list[tuple[str, str, int]]:
     """(name, body, where it ends) of every why-box of a lab's text."""
     found = []
-    for box in BOX.finditer(text):
-        options = dict(re.findall(r":(\w+): *(.*)", box["options"]))
+    for box, options in myst.boxes(text):
         if options.get("class") == "why":
             assert box["title"].startswith("Why"), box["title"]
             found.append((options.get("name", ""), box["body"], box.end()))

@@ -1,0 +1,59 @@
+"""The problem sets, a file each; and here what several share: how rows are dealt out, what is asked of every rank.
+
+It stands here because every other file of this folder is a set, and the folder as a whole is out of sight of answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labkit.comm.run import Run
+from labkit.exercises.exercise import Wrong, same_array
+
+Array = NDArray[Any]
+
+
+def workers(K: int) -> str:
+    """For labels: "K = 1 worker", "K = 3 workers"."""
+    return f"K = {K} worker{'s' * (K > 1)}"
+
+
+def unequal(
+    rng: np.random.Generator, K: int, apart: int, least: tuple[int, int], empty: bool = False
+) -> Array:
+    """Numbers of rows (K,), no two alike: one drawn from ``least``, and 1 to K times ``apart``; ``empty``: one has none."""
+    sizes = rng.permutation(np.arange(1, K + 1)) * apart + rng.integers(*least)
+    if empty:
+        sizes[rng.integers(1, K)] = 0
+    return sizes
+
+
+def dealt(X: Array, y: Array, sizes: Array) -> list[tuple[Array, Array]]:
+    """Of each worker its rows and their targets: the first ``sizes[0]`` are rank 0's, and so on."""
+    edges = np.cumsum(sizes)[:-1]
+    return list(zip(np.split(X, edges), np.split(y, edges), strict=True))
+
+
+def spoke(run: Run, rank: int, has: str = "what it has found") -> None:
+    """Wrong if this rank of several has sent nothing."""
+    if run.K > 1 and run.bytes_sent[rank] == 0:
+        raise Wrong(f"no bytes were sent by rank {rank}: how can the others know {has}?")
+
+
+def talked(run: Run, most: int, formula: str, has: str = "what it has found") -> None:
+    """Wrong unless every rank of several has sent something, and none more than ``most`` bytes, in words ``formula``."""
+    for rank, nbytes in enumerate(run.bytes_sent):
+        spoke(run, rank, has)
+        if nbytes > most:
+            raise Wrong(f"rank {rank} sent {int(nbytes)} bytes, more than {formula}: send less")
+
+
+def each_rank(run: Run, expected: Array, what: str) -> None:
+    """Wrong unless every rank has ``expected``, all of them the same bits."""
+    for rank, w in enumerate(run.results):
+        same_array(w, expected, f"{what} of rank {rank}", rtol=1e-9, atol=1e-12)
+    if any(np.asarray(w).tobytes() != np.asarray(run.results[0]).tobytes() for w in run.results):
+        raise Wrong("the ranks hold different bits: they will drift apart, so let all add in the same order")

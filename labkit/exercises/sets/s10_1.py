@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from labkit.comm.run import Run
 from labkit.exercises.exercise import Case, Exercise, Wrong, choices, close, number, same_array
+from labkit.exercises.sets import dealt, talked, unequal, workers
 from labkit.learn.problems import LogisticRegression
 
 Array = NDArray[Any]
@@ -26,21 +27,6 @@ def _parts(answer: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     if not isinstance(answer, (tuple, list)) or len(answer) != len(names):
         raise Wrong(f"return {len(names)} things, {', '.join(names)}, not {type(answer).__name__}")
     return tuple(answer)
-
-
-def _workers(K: int) -> str:
-    return "with K = 1 worker" if K == 1 else f"with K = {K} workers"
-
-
-def _talked(run: Run, most: int, formula: str) -> None:
-    """Wrong unless every rank of several has sent something, and none more than ``most`` numbers of 8 bytes."""
-    for rank, nbytes in enumerate(run.bytes_sent):
-        if run.K > 1 and nbytes == 0:
-            raise Wrong(f"no bytes were sent by rank {rank}: how can the others know what it has found?")
-        if nbytes > 8 * most:
-            raise Wrong(
-                f"rank {rank} sent {int(nbytes)} bytes, more than {formula} numbers of 8 bytes: send less"
-            )
 
 
 # -- 1: what one worker contributes -------------------------------------------------------------------------
@@ -124,14 +110,12 @@ def _standardise(rng: np.random.Generator) -> Iterator[Case]:
         (3, 1e7, False),
     ):
         d = int(rng.integers(2, 6))
-        sizes = rng.permutation(np.arange(1, K + 1)) * 4 + int(rng.integers(1, 4))
-        if empty:
-            sizes[int(rng.integers(1, K))] = 0
+        sizes = unequal(rng, K, 4, (1, 4), empty)
         cuts = np.cumsum(sizes)[:-1]
         shift = np.repeat(np.arange(K), sizes)[:, None]  # the workers' rows differ
         X = offset + rng.uniform(0.5, 3, d) * (rng.standard_normal((sizes.sum(), d)) + shift)
         exact = (X - X.mean(axis=0)) / X.std(axis=0)
-        label = _workers(K) + (", one without rows" if empty else "")
+        label = f"with {workers(K)}" + (", one without rows" if empty else "")
         label += f", columns far from zero: around {offset:.0e}" if offset > 1e6 else ""
         judge = _standardise_judge(np.split(exact, cuts), K, d)
         yield Case(tuple((mine,) for mine in np.split(X, cuts)), judge, K, label)
@@ -139,7 +123,7 @@ def _standardise(rng: np.random.Generator) -> Iterator[Case]:
 
 def _standardise_judge(expected: list[Array], K: int, d: int) -> Judge:
     def judge(run: Run) -> None:
-        _talked(run, max(4 * (K - 1), 1) * (d + 1), "4 (K - 1) (d + 1)")
+        talked(run, 8 * max(4 * (K - 1), 1) * (d + 1), "4 (K - 1) (d + 1) numbers of 8 bytes")
         for rank, rows in enumerate(run.results):
             same_array(rows, expected[rank], f"what rank {rank} returned", rtol=1e-5, atol=1e-5)
 
@@ -184,24 +168,21 @@ def _tilted(rng: np.random.Generator) -> Iterator[Case]:
         (3, 2000.0, False),
     ):
         d = int(rng.integers(3, 6))
-        sizes = rng.permutation(np.arange(1, K + 1)) * 3 + int(rng.integers(1, 4))
-        if empty:
-            sizes[int(rng.integers(1, K))] = 0
+        sizes = unequal(rng, K, 3, (1, 4), empty)
         X, y = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
         w = rng.standard_normal(d)
         residual = X @ w - y
         tilt = tau * residual**2
         weights = np.exp(tilt - tilt.max())
         g = 2 * X.T @ (weights * residual) / weights.sum()
-        cuts = np.cumsum(sizes)[:-1]
-        args = tuple((a, b, w.copy(), tau) for a, b in zip(np.split(X, cuts), np.split(y, cuts), strict=True))
-        label = _workers(K) + f", tau = {tau:g}" + (", one without rows" if empty else "")
+        args = tuple((a, b, w.copy(), tau) for a, b in dealt(X, y, sizes))
+        label = f"with {workers(K)}, tau = {tau:g}" + (", one without rows" if empty else "")
         yield Case(args, _tilted_judge(g, K, d), K, label)
 
 
 def _tilted_judge(g: Array, K: int, d: int) -> Judge:
     def judge(run: Run) -> None:
-        _talked(run, max(2 * (K - 1), 1) * (d + 1 + K), "2 (K - 1) (d + 1 + K)")
+        talked(run, 8 * max(2 * (K - 1), 1) * (d + 1 + K), "2 (K - 1) (d + 1 + K) numbers of 8 bytes")
         for rank, given in enumerate(run.results):
             same_array(given, g, f"the gradient of rank {rank}", rtol=1e-7, atol=1e-10)
 

@@ -17,21 +17,17 @@ from numpy.typing import NDArray
 
 from labkit.comm.run import Run
 from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
+from labkit.exercises.sets import spoke, workers
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
-
-
-def _workers(K: int) -> str:
-    return "with K = 1 worker" if K == 1 else f"with K = {K} workers"
 
 
 def _talked(run: Run, numbers: int) -> None:
     """Wrong unless every rank of several has sent something, in 2 (K - 1) messages and as many vectors at most."""
     most = 2 * (run.K - 1)
     for rank, (nbytes, messages) in enumerate(zip(run.bytes_sent, run.messages_sent, strict=True)):
-        if run.K > 1 and nbytes == 0:
-            raise Wrong(f"no bytes were sent by rank {rank}: how can the others know what it has found?")
+        spoke(run, rank)
         if messages > most or nbytes > 8 * most * numbers:
             raise Wrong(
                 f"rank {rank} sent {int(nbytes)} bytes in {int(messages)} messages, more than 2 (K - 1) messages of"
@@ -162,7 +158,7 @@ def _accumulated(rng: np.random.Generator) -> Iterator[Case]:
         micros = [[(rng.standard_normal((n, d)), rng.standard_normal(n)) for n in row] for row in counts]
         X = np.concatenate([x for row in micros for x, _ in row])
         y = np.concatenate([t for row in micros for _, t in row])
-        label = f"{_workers(K)}, {m} micro-batches each, " + (
+        label = f"with {workers(K)}, {m} micro-batches each, " + (
             "all of one size"
             if not uneven
             else "uneven, some empty"
@@ -195,7 +191,7 @@ def _scale(rng: np.random.Generator) -> Iterator[Case]:
         signal, sigma2 = (K * big2 - small2) / (K - 1), (small2 - big2) / (1 / b - 1 / (K * b))
         expected = sigma2 / signal
         args = tuple((A, t, w.copy()) for A, t in zip(X, y, strict=True))
-        yield Case(args, _scale_judge(expected, d), K, f"{_workers(K)}, b = {b}")
+        yield Case(args, _scale_judge(expected, d), K, f"with {workers(K)}, b = {b}")
 
 
 def _scale_judge(expected: float, d: int) -> Judge:

@@ -17,30 +17,9 @@ from numpy.typing import NDArray
 
 from labkit.comm.run import Run
 from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
+from labkit.exercises.sets import dealt, each_rank, talked, unequal, workers
 
 Array = NDArray[Any]
-
-
-def _workers(K: int) -> str:
-    return "with K = 1 worker" if K == 1 else f"with K = {K} workers"
-
-
-def _talked(run: Run, most: int) -> None:
-    """Wrong unless every rank of several has sent something, and none more than ``most`` numbers of 8 bytes."""
-    for rank, nbytes in enumerate(run.bytes_sent):
-        if run.K > 1 and nbytes == 0:
-            raise Wrong(f"no bytes were sent by rank {rank}: how can the others know what it has found?")
-        if nbytes > 8 * most:
-            raise Wrong(
-                f"rank {rank} sent {int(nbytes)} bytes, more than 2 (K - 1) (d + 1) numbers of 8 bytes each: send less"
-            )
-
-
-def _each_rank(run: Run, expected: Array, what: str) -> None:
-    for rank, w in enumerate(run.results):
-        same_array(w, expected, f"{what} of rank {rank}", rtol=1e-9, atol=1e-12)
-    if any(np.asarray(w).tobytes() != np.asarray(run.results[0]).tobytes() for w in run.results):
-        raise Wrong("the ranks hold different bits: they will drift apart, so let all add in the same order")
 
 
 # -- 1: one synchronous step ----------------------------------------------------------------------------------------
@@ -49,28 +28,23 @@ def _each_rank(run: Run, expected: Array, what: str) -> None:
 def _sync_step(rng: np.random.Generator) -> Iterator[Case]:
     for K, empty in ((1, False), (2, False), (3, False), (4, False), (5, False), (4, True)):
         d = int(rng.integers(5, 9))
-        sizes = rng.permutation(np.arange(1, K + 1)) * 7 + rng.integers(4, 9)
-        if empty:
-            sizes[rng.integers(1, K)] = 0
+        sizes = unequal(rng, K, 7, (4, 9), empty)
         X, y = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
         w, eta = rng.standard_normal(d), float(rng.uniform(0.05, 0.3))
-        edges = np.cumsum(sizes)[:-1]
-        args = tuple(
-            (Xk, yk, w.copy(), eta) for Xk, yk in zip(np.split(X, edges), np.split(y, edges), strict=True)
-        )
-        label = _workers(K) + (", one of them without a row" if empty else "")
+        args = tuple((Xk, yk, w.copy(), eta) for Xk, yk in dealt(X, y, sizes))
+        label = f"with {workers(K)}" + (", one of them without a row" if empty else "")
         yield Case(args, _step_judge(w - eta * 2 * X.T @ (X @ w - y) / len(y), w, K, d), K, label)
 
 
 def _step_judge(expected: Array, w: Array, K: int, d: int) -> Any:
     def judge(run: Run) -> None:
-        _talked(run, max(2 * (K - 1), 1) * (d + 1))
+        talked(run, 8 * max(2 * (K - 1), 1) * (d + 1), "2 (K - 1) (d + 1) numbers of 8 bytes each")
         for rank, new in enumerate(run.results):
             if np.shape(new) == np.shape(w) and np.allclose(
                 np.asarray(new, dtype=float), w, rtol=1e-12, atol=1e-14
             ):
                 raise Wrong(f"rank {rank} returned w as it was given, without a step")
-        _each_rank(run, expected, "w after the step")
+        each_rank(run, expected, "w after the step")
 
     return judge
 
@@ -115,7 +89,7 @@ def _expected_slowest(rng: np.random.Generator) -> Iterator[Case]:
             else:
                 expected = a + b * math.fsum(1 / k for k in range(1, K + 1))
                 args, how = (kind, K, a, b), f"shift = {a:.3f}, scale = {b:.3f}"
-            label = f"{kind} law, {_workers(K)}, {how} seconds"
+            label = f"{kind} law, with {workers(K)}, {how} seconds"
             yield Case(args, _close_judge(expected, "the expected slowest time"), label=label)
 
 
@@ -194,7 +168,7 @@ def _clipped_step(rng: np.random.Generator) -> Iterator[Case]:
         (5, False, False),
     ):
         d = int(rng.integers(5, 9))
-        sizes = np.full(K, 12) if even else rng.permutation(np.arange(1, K + 1)) * 5 + int(rng.integers(1, 9))
+        sizes = np.full(K, 12) if even else unequal(rng, K, 5, (1, 9))
         means = rng.standard_normal((K, d)) * rng.uniform(0.5, 5, size=(K, 1))
         w, eta = rng.standard_normal(d), float(rng.uniform(0.05, 0.3))
         mean = sizes @ means / sizes.sum()
@@ -202,7 +176,7 @@ def _clipped_step(rng: np.random.Generator) -> Iterator[Case]:
         c = float(np.linalg.norm(mean)) * longer
         args = tuple((b * g, int(b), w.copy(), eta, c) for g, b in zip(means, sizes, strict=True))
         how = "the mean is shorter than c" if short else "the mean is longer than c"
-        label = f"{_workers(K)}, {'equal' if even else 'unequal'} shards; {how}"
+        label = f"with {workers(K)}, {'equal' if even else 'unequal'} shards; {how}"
         yield Case(args, _step_judge(w - eta * mean * min(1.0, longer), w, K, d), K, label)
 
 

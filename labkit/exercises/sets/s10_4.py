@@ -18,15 +18,12 @@ from numpy.typing import NDArray
 from labkit.comm.run import Run
 from labkit.comm.simulated import Simulated
 from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
+from labkit.exercises.sets import workers
 from labkit.network.link import Link
 from labkit.timing import Asynchronous, StaleSynchronous, Trace
 
 Array = NDArray[Any]
 FREE = Link(alpha=0.0, beta=1e30)
-
-
-def _workers(K: int) -> str:
-    return "with K = 1 worker" if K == 1 else f"with K = {K} workers"
 
 
 def _parts(answer: Any, names: tuple[str, ...]) -> tuple:
@@ -149,7 +146,7 @@ def _push_pull(rng: np.random.Generator) -> Iterator[Case]:
         w0, targets = rng.standard_normal(d), rng.standard_normal((K, d))
         args = ((w0, None, eta, T), *((w0, target, eta, T) for target in targets))
         world = Simulated(FREE, Trace(np.vstack([np.zeros(T), times])))
-        label = _workers(K) + (", one of them slow" if slow > 1 else "")
+        label = f"with {workers(K)}" + (", one of them slow" if slow > 1 else "")
         yield Case(args, _server_judge(w0, targets, eta, times), K + 1, label, world)
 
 
@@ -186,7 +183,7 @@ def _leash(rng: np.random.Generator) -> Iterator[Case]:
         times = rng.uniform(0.01, 0.02, size=(K, T)) + 0.05 * (rng.random((K, T)) < 0.25)
         times[rng.integers(K)] *= 2 if K > 1 else 1
         world = Simulated(FREE, Trace(np.vstack([np.zeros(T), times])))
-        label = f"{_workers(K)}, slack = {slack}"
+        label = f"with {workers(K)}, slack = {slack}"
         yield Case(((T, slack),) * (K + 1), _leash_judge(times, slack), K + 1, label, world)
 
 

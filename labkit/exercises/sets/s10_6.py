@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from labkit.comm.run import Run
 from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
-from labkit.exercises.sets.s10_3 import _each_rank, _talked, _workers
+from labkit.exercises.sets import dealt, each_rank, talked, unequal, workers
 
 Array = NDArray[Any]
 
@@ -186,13 +186,10 @@ def _frontier(p: int, q: int, a: float) -> Callable[[Any], None]:
 def _local_round(rng: np.random.Generator) -> Iterator[Case]:
     for K, H, empty in ((1, 3, False), (2, 1, False), (3, 4, False), (4, 3, True), (5, 8, False)):
         d = int(rng.integers(3, 7))
-        sizes = rng.permutation(np.arange(1, K + 1)) * 5 + rng.integers(4, 8)
-        if empty:
-            sizes[rng.integers(1, K)] = 0
+        sizes = unequal(rng, K, 5, (4, 8), empty)
         X, y = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
         w, eta = rng.standard_normal(d), float(rng.uniform(0.02, 0.1))
-        edges = np.cumsum(sizes)[:-1]
-        shards = list(zip(np.split(X, edges), np.split(y, edges), strict=True))
+        shards = dealt(X, y, sizes)
         expected = np.zeros(d)
         for Xk, yk in shards:
             own = w
@@ -200,14 +197,14 @@ def _local_round(rng: np.random.Generator) -> Iterator[Case]:
                 own = own - eta * 2 * Xk.T @ (Xk @ own - yk) / len(yk)
             expected += len(yk) / len(y) * own
         args = tuple((Xk, yk, w.copy(), eta, H) for Xk, yk in shards)
-        label = f"{_workers(K)}, H = {H}" + (", one of them without a row" if empty else "")
+        label = f"with {workers(K)}, H = {H}" + (", one of them without a row" if empty else "")
         yield Case(args, _round_judge(expected, K, d), K, label)
 
 
 def _round_judge(expected: Array, K: int, d: int) -> Callable[[Run], None]:
     def judge(run: Run) -> None:
-        _talked(run, max(2 * (K - 1), 1) * (d + 1))
-        _each_rank(run, expected, "w after the round")
+        talked(run, 8 * max(2 * (K - 1), 1) * (d + 1), "2 (K - 1) (d + 1) numbers of 8 bytes each")
+        each_rank(run, expected, "w after the round")
 
     return judge
 

@@ -18,26 +18,16 @@ from numpy.typing import NDArray
 
 from labkit.comm.run import Run
 from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
+from labkit.exercises.sets import talked, workers
 
 Array = NDArray[Any]
-
-
-def _workers(K: int) -> str:
-    return "with K = 1 worker" if K == 1 else f"with K = {K} workers"
+HAS = "what it has"
 
 
 def _pair(answer: Any, names: str) -> tuple[Any, Any]:
     if not isinstance(answer, (tuple, list)) or len(answer) != 2:
         raise Wrong(f"return two things, {names}, not {type(answer).__name__}")
     return answer[0], answer[1]
-
-
-def _talked(run: Run, most: int, what: str) -> None:
-    for rank, nbytes in enumerate(run.bytes_sent):
-        if run.K > 1 and nbytes == 0:
-            raise Wrong(f"no bytes were sent by rank {rank}: how can the others know what it has?")
-        if nbytes > most:
-            raise Wrong(f"rank {rank} sent {int(nbytes)} bytes, more than {what}: send less")
 
 
 def _same_bits(results: list[Any], what: str) -> None:
@@ -110,12 +100,12 @@ def _bucket_case(gs: Array, errors: Array, k: int, when: str) -> Case:
         mean[places] += corrected[places] / K
         corrected[places] = 0.0
     args = tuple((g.copy(), error.copy(), k) for g, error in zip(gs, errors, strict=True))
-    return Case(args, _bucket_judge(mean, left, K, k), K, f"{_workers(K)}, k = {k} of d = {d}, {when}")
+    return Case(args, _bucket_judge(mean, left, K, k), K, f"with {workers(K)}, k = {k} of d = {d}, {when}")
 
 
 def _bucket_judge(expected: Array, left: Array, K: int, k: int) -> Any:
     def judge(run: Run) -> None:
-        _talked(run, 16 * k * (K - 1), "K - 1 times k pairs of 16 bytes")
+        talked(run, 16 * k * (K - 1), "K - 1 times k pairs of 16 bytes", HAS)
         pairs = [_pair(answer, "the mean and the new error") for answer in run.results]
         for rank, (mean, error) in enumerate(pairs):
             same_array(error, left[rank], f"the new error of rank {rank}", rtol=0.0)
@@ -173,13 +163,13 @@ def _power_step(rng: np.random.Generator) -> Iterator[Case]:
         mean = Ms.mean(axis=0)
         U = np.linalg.svd(mean @ Q, full_matrices=False)[0]  # an orthonormal basis of the same columns
         args = tuple((M.copy(), Q.copy()) for M in Ms)
-        label = f"{_workers(K)}, matrices of {n} x {m}, r = {r}"
+        label = f"with {workers(K)}, matrices of {n} x {m}, r = {r}"
         yield Case(args, _power_judge(U @ U.T @ mean, mean.T @ U, K, (n + m + 2 * K) * r), K, label)
 
 
 def _power_judge(expected: Array, Q: Array, K: int, numbers: int) -> Any:
     def judge(run: Run) -> None:
-        _talked(run, 16 * numbers * (K - 1) // K, "two ring all-reduces of (n + m) r numbers in all")
+        talked(run, 16 * numbers * (K - 1) // K, "two ring all-reduces of (n + m) r numbers in all", HAS)
         pairs = [_pair(answer, "the mean and the new Q") for answer in run.results]
         for rank, (mean, new) in enumerate(pairs):
             same_array(mean, expected, f"the mean of rank {rank}", rtol=1e-8, atol=1e-10)
@@ -207,12 +197,12 @@ def _outer_step(rng: np.random.Generator) -> Iterator[Case]:
         new_v = momentum * v + outer
         new = anchor - eta * (outer + momentum * new_v)
         args = tuple((anchor.copy(), w.copy(), v.copy(), eta, momentum) for w in ws)
-        yield Case(args, _outer_judge(new, new_v, K), K, f"{_workers(K)}, {meeting} meeting")
+        yield Case(args, _outer_judge(new, new_v, K), K, f"with {workers(K)}, {meeting} meeting")
 
 
 def _outer_judge(new: Array, new_v: Array, K: int) -> Any:
     def judge(run: Run) -> None:
-        _talked(run, 16 * (K - 1) * -(-len(new) // K), "a ring all-reduce of d numbers")
+        talked(run, 16 * (K - 1) * -(-len(new) // K), "a ring all-reduce of d numbers", HAS)
         pairs = [_pair(answer, "the new anchor and the new v") for answer in run.results]
         for rank, (anchor, v) in enumerate(pairs):
             same_array(v, new_v, f"the new v of rank {rank}", rtol=1e-9, atol=1e-12)

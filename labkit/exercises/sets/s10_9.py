@@ -14,12 +14,8 @@ import numpy as np
 from labkit.collectives import doubling, halving, naive, ring, tree
 from labkit.comm import Run, Simulated
 from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
+from labkit.exercises.sets import workers
 from labkit.network import Link, least_bytes, least_rounds, least_time
-
-
-def _workers(K: int) -> str:
-    return f"K = {K} worker{'s' * (K > 1)}"
-
 
 # -- 1: distance from the bytes bound ---------------------------------------------------------------------------------
 
@@ -36,7 +32,7 @@ def _distance(rng: np.random.Generator) -> Iterator[Case]:
         def judge(answer: Any, want: float = float(np.max(sent) / least_bytes(K, 4 * n))) -> None:
             close(answer, want, "the ratio", rtol=1e-9)
 
-        yield Case((np.array(sent), 4 * n), judge, label=f"{_workers(K)}, a vector of {4 * n} bytes")
+        yield Case((np.array(sent), 4 * n), judge, label=f"{workers(K)}, a vector of {4 * n} bytes")
 
 
 # -- 2: the least time ------------------------------------------------------------------------------------------------
@@ -76,7 +72,7 @@ def _maximum(rng: np.random.Generator) -> Iterator[Case]:
             if rounds != least_rounds(K):
                 raise Wrong(f"it took {rounds} rounds, more than the bound")
 
-        label = f"{_workers(K)}, n = {n} elements"
+        label = f"{workers(K)}, n = {n} elements"
         world = Simulated(link=Link(1.0, np.inf))
         yield Case(tuple((x,) for x in xs), judge, K=K, label=label, world=world)
 

@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 from labkit.collectives import all_gather, reduce_scatter
 from labkit.comm.run import Run
 from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
+from labkit.exercises.sets import workers
 from labkit.plan.memory import Precision, zero_factor, zero_memory
 
 Array = NDArray[Any]
 RTOL, ATOL = 1e-9, 1e-12
-
-
-def _workers(K: int) -> str:
-    return "with K = 1 worker" if K == 1 else f"with K = {K} workers"
 
 
 # -- 1: buckets -----------------------------------------------------------------------------------------------------
@@ -99,7 +96,7 @@ def _average(rng: np.random.Generator) -> Iterator[Case]:
             [rng.standard_normal(s) if u else None for s, u in zip(shapes, row, strict=True)] for row in used
         ]
         args = tuple(([None if g is None else g.copy() for g in mine], shapes) for mine in grads)
-        yield Case(args, _average_judge(grads, shapes), K, f"{_workers(K)}; {label}")
+        yield Case(args, _average_judge(grads, shapes), K, f"with {workers(K)}; {label}")
 
 
 def _average_judge(grads: list[list[Array | None]], shapes: list[tuple[int, ...]]) -> Callable[[Run], None]:
@@ -194,7 +191,7 @@ def _sharded_step(rng: np.random.Generator) -> Iterator[Case]:
         args = tuple((w.copy(), g[k].copy(), u[bounds[k] : bounds[k + 1]].copy(), eta, mu) for k in range(K))
         moved = mu * u + g.mean(axis=0)
         divides = "K divides n" if n % K == 0 else "K does not divide n"
-        label = f"{_workers(K)}, n = {n}, {divides}"
+        label = f"with {workers(K)}, n = {n}, {divides}"
         yield Case(args, _step_judge(w - eta * moved, moved, bounds, K, n), K, label)
 
 
@@ -230,7 +227,7 @@ def _clipped_chunk(rng: np.random.Generator) -> Iterator[Case]:
         length = float(np.linalg.norm(g))
         scaled = g if length <= c else g * (c / length)
         what = "the gradient is zero" if kind == "zero" else f"the gradient is {kind} than c"
-        yield Case(args, _clip_judge(scaled, bounds, K), K, f"{_workers(K)}, n = {n}; {what}")
+        yield Case(args, _clip_judge(scaled, bounds, K), K, f"with {workers(K)}, n = {n}; {what}")
 
 
 def _clip_judge(scaled: Array, bounds: list[int], K: int) -> Callable[[Run], None]:
