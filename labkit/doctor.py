@@ -24,6 +24,7 @@ from typing import Any
 from labkit import machine
 from labkit.collectives import Measured, measure_link
 from labkit.network import Fit
+from labkit.plan.units import written
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 CLOCKS = "index,clocks.sm,clocks.max.sm,clocks_throttle_reasons.active"
@@ -59,7 +60,7 @@ class Report:
         if self.measured is None:
             return None
         link = self.measured.link
-        return f"python -m labkit plan --latency {1e6 * link.alpha:.3g}us --network {link.beta / 1e6:.3g}MB/s"
+        return f"python -m labkit plan --latency {written(link.alpha, 's')} --network {written(link.beta, 'bytes/s')}"
 
     def data(self) -> dict[str, Any]:
         """All of it as plain data, every number with its unit in the key, for JSON."""

@@ -177,16 +177,19 @@ def test_bad_input_gets_one_sentence_and_status_2(capsys, argv, says):
 
 def test_a_confused_unit_is_warned_of_and_planned(capsys):
     status, out, err = said(capsys, *WHOLE, "--network", "25GB/s")
-    assert (
-        status == 0
-        and "sync" in out
-        and err.startswith("labkit plan: warning: network: 25 GB/s is 200 Gbit/s")
-    )
-    made = json.loads(said(capsys, *WHOLE, "--network", "25GB/s", "--json")[1])
-    assert len(made["warnings"]) == 1
-    assert not said(capsys, *WHOLE, "--network", "400Gbit/s")[2]  # 50 GB/s, and no doubt
+    answer, warning, table = (out.index(each) for each in ("Answer: ", "Warning: network: 25 GB/s", "Goal: "))
+    assert status == 0 and not err and answer == 0 < warning < table
+    _, out, err = said(capsys, *WHOLE, "--network", "25GB/s", "--json")
+    assert len(json.loads(out)["warnings"]) == 1
+    assert err.startswith("labkit plan: warning: network: 25 GB/s is 200 Gbit/s")
+    for rate in (
+        "400Gbit/s",
+        "1600Gbit/s",
+        "3200Gbit/s",
+    ):  # 50 GB/s, and no doubt; hosts of 4 and 8 such ports
+        assert "Warning" not in said(capsys, *WHOLE, "--network", rate)[1]
     silent = [each for each in WHOLE if each not in ("--latency", "20us")]
-    assert "latency: none was given" in said(capsys, *silent)[2]
+    assert "Warning: latency: none was given" in said(capsys, *silent)[1]
 
 
 def test_published_prints_the_table_and_its_json(capsys):

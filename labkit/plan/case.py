@@ -24,7 +24,7 @@ from labkit.plan.goals import Goal, parse_goal
 from labkit.plan.laws import format_law, parse_law
 from labkit.plan.method import DEFAULTS, Method, parse_methods
 from labkit.plan.network import ON_FLAT, ON_HOSTS, Network
-from labkit.plan.units import COUNT, MILLISECONDS, PRICE, RATE, SECONDS, SHARE, precision, steps, workers
+from labkit.plan.units import COUNT, MILLISECONDS, PRICE, RATE, SECONDS, SHARE, SIZE, precision, steps, workers
 from labkit.timing import Fleet
 
 
@@ -52,7 +52,10 @@ def _quantity(where: str, kind: tuple[Any, Any], help: str, default: Any = MISSI
 _WHOLE, _POSITIVE, _AMOUNT = partial(integer, least=1), partial(number, above=0), partial(number, least=0)
 _COUNT, _NUMBER, _BYTES = (COUNT.read, _WHOLE), (COUNT.read, _POSITIVE), (precision, _WHOLE)
 _SECONDS, _RATE, _PRICE = (SECONDS.read, _AMOUNT), (RATE.read, _POSITIVE), (PRICE.read, _AMOUNT)
+_MS, _MS_MORE = (MILLISECONDS.read, _POSITIVE), (MILLISECONDS.read, _AMOUNT)
+_SIZE, _MEAN_S = (SIZE.read, _POSITIVE), (SECONDS.read, _POSITIVE)
 _SHARE = (SHARE.read, partial(number, least=0, most=1))
+_SOME = (SHARE.read, partial(number, above=0, most=1))
 _TEXT = (lambda text, name: text, None)
 _LIST = (lambda text, name: text.split(","), None)
 
@@ -73,6 +76,10 @@ class Case:
     are not given are `USUAL` in published jobs; None: the rates are what was measured.
     measured: (workers, seconds) of steps that were measured, as of synchronous training in buckets; every plan is corrected
     by what they took over theirs.
+    passes: m, backward passes to a step; each worker's b examples are computed b / m at a time, with the overhead in each.
+    layers, hidden, heads, tokens, recompute: a transformer's, for the bytes of an example's activations; or these,
+    activation_bytes. memory_bytes: of a worker (`labkit.plan.fits`). mtbf_s, checkpoint_s, restart_s: one worker's mean time
+    between failures, the seconds to write a checkpoint and to come back to it (`labkit.plan.failures`).
     price_per_worker_hour: in any currency. allreduce: "best", whichever costs least, or the name of one.
     S_min_steps and B_crit_examples: the hyperbola of steps to the accuracy, S_min (1 + B_crit / B) with batches of B; or
     total_examples: so many in all, whatever the batch, which is right far below the critical batch size and optimistic
@@ -82,106 +89,67 @@ class Case:
     ValueError, in a sentence, for anything else.
     """
 
+    # fmt: off
     parameters: int = _quantity("job --parameters 25.6M", _COUNT, "parameters of the model")
-    element_bytes: int = _quantity(
-        "job --precision fp32", _BYTES, "of the gradient on the wire: fp32 (default), bf16, ... or bytes", 4
-    )
-    example_s: float = _quantity(
-        "job --example-ms 4",
-        (MILLISECONDS.read, _POSITIVE),
-        "computation of one example, forward and backward, on one worker",
-    )
-    overhead_s: float = _quantity(
-        "job --overhead-ms 2",
-        (MILLISECONDS.read, _AMOUNT),
-        "the part of a step that does not depend on the batch",
-        None,
-    )
-    b_examples: int | None = _quantity(
-        "job --b 32", _COUNT, "examples per worker and step: weak scaling, B = K b", None
-    )
-    B_examples: int | None = _quantity(
-        "job --B 1024", _COUNT, "or: examples per step of all workers: strong scaling, b = B / K", None
-    )
-    backward_share: float = _quantity(
-        "job --backward-share 0.67", _SHARE, "share of the computation that is the backward pass", 2 / 3
-    )
-    hidden_share: float = _quantity(
-        "job --hidden 0.4", _SHARE, "share of the backward pass behind which sums can hide", None
-    )
-    sending_slows: float = _quantity(
-        "job --sending-slows 0.05", _SHARE, "share of a hidden sum's time by which computing gets longer", 0.0
-    )
-    law: Fleet = _quantity(  # noqa: RUF009
-        "job --stragglers LAW", _TEXT, "law of the workers' speeds, below; none is the default", None
-    )
-    beta_bytes_per_s: float = _quantity(
-        "cluster --network 25Gbit/s",
-        _RATE,
-        "rate of a link (between hosts): bit or B; bare numbers are bytes/s",
-    )
-    alpha_s: float = _quantity(
-        "cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", None
-    )
-    transport: str | None = _quantity(
-        "cluster --transport rdma",
-        _TEXT,
-        "the rates are a data sheet's, over rdma or tcp: what is not said is taken from published jobs, and a range shown",
-        None,
-    )
-    rate_share: float = _quantity(
-        "cluster --rate-share 0.6",
-        (SHARE.read, partial(number, above=0, most=1)),
-        "share of its rate that a link gives to a sum",
-        None,
-    )
-    inside_beta_bytes_per_s: float | None = _quantity(
-        "cluster --inside 10GB/s", _RATE, "rate of a link inside a host of several workers", None
-    )
-    inside_alpha_s: float | None = _quantity(
-        "cluster --inside-latency 5us", _SECONDS, "of a message inside a host", None
-    )
-    per_host_workers: int | None = _quantity(
-        "cluster --per-host 4", _COUNT, "workers of a host, which share its port", None
-    )
-    price_per_worker_hour: float = _quantity(
-        "cluster --price 2.5/h", _PRICE, "of one worker, in any currency", 0.0
-    )
-    allreduce: str = _quantity(
-        "cluster --allreduce best",
-        _TEXT,
-        "best, or ring, halving, ...; on hosts ring or hierarchical",
-        "best",
-    )
-    measured: tuple[tuple[int, float], ...] = _quantity(
-        "cluster --measured K=16:220ms",
-        (steps, None),
-        "steps that were measured, on one number of workers or several",
-        (),
-    )
-    S_min_steps: float | None = _quantity(
-        "target --steps-min 7000", _NUMBER, "steps to the accuracy asked with batches without limit", None
-    )
-    B_crit_examples: float | None = _quantity(
-        "target --critical-batch 4096", _NUMBER, "the batch that needs twice as many", None
-    )
-    total_examples: float | None = _quantity(
-        "target --examples 115M", _NUMBER, "or: examples to compute, whatever the batch", None
-    )
-    K_workers: tuple[int, ...] = _quantity(
-        ". --K 1-64",
-        (workers, None),
-        "numbers of workers: 8, or 1,2,4, or 1-64 (powers of two and both ends)",
-    )
-    methods: tuple[Method, ...] = _quantity(
-        ". --methods LIST", _LIST, "of those below, with commas; default: one of each", DEFAULTS
-    )
-    goal: Goal = _quantity(  # noqa: RUF009
-        ". --goal time",
-        _TEXT,
-        "time (default), price, knee (least time x price) or 'efficiency>=0.8'",
-        "time",
-    )
+    element_bytes: int = _quantity("job --precision fp32", _BYTES,
+        "of the gradient on the wire: fp32 (default), bf16, ... or bytes", 4)
+    example_s: float = _quantity("job --example-ms 4", _MS,
+        "computation of one example, forward and backward, on one worker")
+    overhead_s: float = _quantity("job --overhead-ms 2", _MS_MORE,
+        "the part of a step that does not depend on the batch", None)
+    b_examples: int | None = _quantity("job --b 32", _COUNT, "examples per worker and step: weak scaling, B = K b", None)
+    B_examples: int | None = _quantity("job --B 1024", _COUNT,
+        "or: examples per step of all workers: strong scaling, b = B / K", None)
+    backward_share: float = _quantity("job --backward-share 0.67", _SHARE,
+        "share of the computation that is the backward pass", 2 / 3)
+    passes: int = _quantity("job --accumulate 4", _COUNT,
+        "backward passes, of b / 4 examples each, whose gradients make a step", 1)
+    layers: int | None = _quantity("job --layers 80", _COUNT, "of a transformer, for its activations", None)
+    hidden: int | None = _quantity("job --hidden 8192", _COUNT, "its width", None)
+    heads: int | None = _quantity("job --heads 64", _COUNT, "its attention heads", None)
+    tokens: int | None = _quantity("job --tokens 4096", _COUNT, "tokens of an example", None)
+    recompute: str = _quantity("job --recompute full", _TEXT,
+        "activations: none, selective (default; flash attention), full", "selective")
+    activation_bytes: float | None = _quantity("job --activations 1.2GB", _SIZE, "instead: activations of one example", None)
+    hidden_share: float = _quantity("job --hidden-share 0.8", _SHARE, "of the backward pass, behind which sums hide", None)
+    sending_slows: float = _quantity("job --sending-slows 0.05", _SHARE,
+        "share of a hidden sum's time by which computing gets longer", 0.0)
+    law: Fleet = _quantity("job --stragglers LAW", _TEXT,  # noqa: RUF009
+        "law of the workers' speeds, below; none is the default", None)
+    beta_bytes_per_s: float = _quantity("cluster --network 25Gbit/s", _RATE,
+        "rate of a link (between hosts): bit or B; bare numbers are bytes/s")
+    alpha_s: float = _quantity("cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", None)
+    transport: str | None = _quantity("cluster --transport rdma", _TEXT,
+        "the rates are a data sheet's, over rdma or tcp: published jobs say what is not said, and a range", None)
+    rate_share: float = _quantity("cluster --rate-share 0.9", _SOME, "share of its rate that a link gives to a sum", None)
+    inside_beta_bytes_per_s: float | None = _quantity("cluster --inside 10GB/s", _RATE,
+        "rate of a link inside a host of several workers", None)
+    inside_alpha_s: float | None = _quantity("cluster --inside-latency 5us", _SECONDS, "of a message inside a host", None)
+    per_host_workers: int | None = _quantity("cluster --per-host 4", _COUNT, "workers of a host, which share its port", None)
+    price_per_worker_hour: float = _quantity("cluster --price 2.5/h", _PRICE, "of one worker, in any currency", 0.0)
+    memory_bytes: float | None = _quantity("cluster --memory 80GB", _SIZE,
+        "of one worker; a method that does not fit is refused", None)
+    mtbf_s: float | None = _quantity("cluster --mtbf 50000h", _MEAN_S, "mean time between failures of one worker", None)
+    checkpoint_s: float | None = _quantity("cluster --checkpoint 60s", _MEAN_S, "to write a checkpoint", None)
+    restart_s: float | None = _quantity("cluster --restart 300s", _SECONDS,
+        "from a failure to the last checkpoint's state", None)
+    allreduce: str = _quantity("cluster --allreduce best", _TEXT,
+        "best, or ring, halving, ...; on hosts ring or hierarchical", "best")
+    measured: tuple[tuple[int, float], ...] = _quantity("cluster --measured K=16:220ms", (steps, None),
+        "steps that were measured, on one number of workers or several", ())
+    S_min_steps: float | None = _quantity("target --steps-min 7000", _NUMBER,
+        "steps to the accuracy asked with batches without limit", None)
+    B_crit_examples: float | None = _quantity("target --critical-batch 4096", _NUMBER,
+        "the batch that needs twice as many", None)
+    total_examples: float | None = _quantity("target --examples 115M", _NUMBER,
+        "or: examples to compute, whatever the batch", None)
+    K_workers: tuple[int, ...] = _quantity(". --K 1-64", (workers, None),
+        "numbers of workers: 8, or 1,2,4, or 1-64 (powers of two and both ends)")
+    methods: tuple[Method, ...] = _quantity(". --methods LIST", _LIST,
+        "of those below, with commas; default: one of each", DEFAULTS)
+    goal: Goal = _quantity(". --goal time", _TEXT,  # noqa: RUF009
+        "time (default), price, knee (least time x price) or 'efficiency>=0.8'", "time")
+    # fmt: on
 
     def __post_init__(self) -> None:
         for name, value in checked(vars(self)).items():
@@ -212,8 +180,8 @@ class Case:
         return self.B_examples if self.B_examples is not None else K * self.batch(K)
 
     def compute_s(self, b: float) -> float:
-        """Seconds that one undisturbed worker computes for b examples: ``overhead_s + b example_s``."""
-        return self.overhead_s + b * self.example_s
+        """Seconds that one undisturbed worker computes for b examples: ``passes overhead_s + b example_s``."""
+        return self.passes * self.overhead_s + b * self.example_s
 
     def steps(self, B: float) -> float:
         """Steps to the accuracy asked with B examples each: S_min (1 + B_crit / B), or total_examples / B."""
@@ -255,9 +223,12 @@ USUAL: dict[str | None, dict[str, Any]] = {
 TCP_MOST = 3e9
 #: Bytes a second at which gradients are copied into buckets and back, after which they pass the links inside a host.
 COPIED = 18e9
-#: Of each of these pairs one is given, in full; and all or none of those that make hosts.
+#: Of each of these pairs one is given, in full; and all or none of those that make hosts, failures.
 EITHER = ((("b_examples",), ("B_examples",)), (("S_min_steps", "B_crit_examples"), ("total_examples",)))
-_HOSTS = ("per_host_workers", "inside_beta_bytes_per_s", "inside_alpha_s")
+_TOGETHER = (
+    ("per_host_workers", "inside_beta_bytes_per_s", "inside_alpha_s"),
+    ("mtbf_s", "checkpoint_s", "restart_s"),
+)
 
 
 def read(text: str) -> dict[str, Any]:
@@ -308,10 +279,23 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
             said = [" and ".join(call(name) for name in way) for way in ways]
             got = ", ".join(f"{call(name)} = {out[name]!r}" for name in there) or "neither"
             raise ValueError(f"{said[0]} or {said[1]} must be given, and only one of the two, got {got}")
-    missing = [call(name) for name in _HOSTS if out[name] is None]
-    if 0 < len(missing) < len(_HOSTS):
+    transformer = ["layers", "hidden", "tokens"] + ["heads"] * (out["recompute"] == "none")
+    wanted = transformer if out["layers"] is not None or out["hidden"] is not None else []
+    for group in (*_TOGETHER, wanted):
+        missing = [call(name) for name in group if out[name] is None]
+        if 0 < len(missing) < len(group):
+            raise ValueError(
+                f"{', '.join(map(call, group))} must be given together, got no {' and no '.join(missing)}"
+            )
+    if wanted and out["activation_bytes"] is not None:
         raise ValueError(
-            f"{', '.join(map(call, _HOSTS))} must be given together, got no {' and no '.join(missing)}"
+            f"{call('activation_bytes')} and {call('layers')} say the same thing: give one of them, got both"
+        )
+    if out["recompute"] not in ("none", "selective", "full"):
+        raise ValueError(f"{call('recompute')} must be none, selective or full, got {out['recompute']!r}")
+    if out["b_examples"] is not None and out["b_examples"] < out["passes"]:
+        raise ValueError(
+            f"{call('passes')} must be at most the {out['b_examples']} examples of {call('b_examples')}, got {out['passes']}"
         )
     known = ("best", *(ON_FLAT if out["per_host_workers"] in (None, 1) else ON_HOSTS))
     if out["allreduce"] not in known:

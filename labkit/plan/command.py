@@ -11,14 +11,14 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, NoReturn
 
-from labkit.plan import published
+from labkit.plan import gpus, plots, published
 from labkit.plan.case import EITHER, QUANTITIES, Case, checked, read
 from labkit.plan.laws import LAWS
 from labkit.plan.lint import lint
 from labkit.plan.method import DEFAULTS, METHODS, Method, parse_methods
 from labkit.plan.plan import plan
-from labkit.plan.report import as_dict, as_text
-from labkit.plan.units import COUNT, MILLISECONDS
+from labkit.plan.report import as_csv, as_dict, as_text
+from labkit.plan.units import COUNT, MILLISECONDS, SHARE, written
 
 #: The job that ``--example`` plans: a ResNet-50 on hosts of 4 with 25 Gbit/s between them; its target is an assumption.
 EXAMPLE = [
@@ -26,30 +26,6 @@ EXAMPLE = [
     "--latency", "20us", "--inside", "10GB/s", "--inside-latency", "5us", "--per-host", "4", "--price", "2.5/h",
     "--stragglers", "lognormal:0.05", "--steps-min", "7000", "--critical-batch", "4096", "--K", "1-256",
 ]  # fmt: skip
-
-EPILOG = """\
-methods:
-  {methods}
-
-stragglers, the law of the factor by which a step's computation is longer:
-  {laws}
-
---json prints one object, the same keys every time ("schema": "labkit-plan-1"):
-  inputs      what was planned; a job file for --from has the same form (job, cluster, target,
-              K_workers, methods, goal), units in the keys: alpha_s, beta_bytes_per_s, ...
-  best        the row that the goal asks for
-  why         binds (the largest part of its bill), shares (of 1), sentence, too_close (others
-              that chance could put in its place)
-  rows        method, K_workers, b_examples, B_examples,
-              step_s = compute_s + wait_s + communicate_s,
-              communicate_s = latency_s + bandwidth_s + coding_s, error_s (of a simulated step),
-              steps, steps_factor, time_s, worker_s, price_currency, efficiency (of 1),
-              speedup (times), examples_per_s, allreduce, binds, assumption
-  break_even  method, steps_factor at which it ties with rival
-  flips       dial, unit, now, best, at (null: never up to until), other, until
-  left_out    method, K_workers, why
-  warnings    values that look like another unit
-"""
 
 
 def main(argv: list[str]) -> int:
@@ -79,7 +55,7 @@ def main(argv: list[str]) -> int:
 
 
 def _plan(given: argparse.Namespace) -> int:
-    values, case = _case(given)
+    values, case, carried = _case(given)
     warnings = lint(case, given.beta_bytes_per_s)
     if "alpha_s" not in values and case.transport is None:
         warnings.append(
@@ -87,14 +63,26 @@ def _plan(given: argparse.Namespace) -> int:
         )
     made = plan(case)
     flips = not given.no_flips
-    print(_json(as_dict(made, warnings, flips)) if given.json else as_text(made, flips))
-    for warning in warnings:
-        print(f"labkit plan: warning: {warning}", file=sys.stderr)
+    if given.plot is not None:
+        plots.save(made, given.plot)
+    if given.csv not in (None, "-"):
+        try:
+            Path(given.csv).write_text(as_csv(made))
+        except OSError as error:
+            raise ValueError(
+                f"--csv must name a file that can be written, got {given.csv!r}: {error.strerror}"
+            ) from None
+    if given.json or given.csv == "-":
+        print(_json(as_dict(made, warnings, flips)) if given.json else as_csv(made), end="\n" * given.json)
+        for warning in warnings:
+            print(f"labkit plan: warning: {warning}", file=sys.stderr)
+    else:
+        print(as_text(made, flips, warnings, carried))
     return 0
 
 
-def _case(given: argparse.Namespace) -> tuple[dict[str, Any], Case]:
-    """The fields that were given, in the file or, in their place, as arguments; and the case that they make."""
+def _case(given: argparse.Namespace) -> tuple[dict[str, Any], Case, list[str]]:
+    """The fields that were given, in the file or, in their place, as arguments; the case that they make; what it assumes."""
     typed = {
         name: quantity.read(text, quantity.option)
         for name, quantity in QUANTITIES.items()
@@ -119,9 +107,11 @@ def _case(given: argparse.Namespace) -> tuple[dict[str, Any], Case]:
     values = {name: value for name, value in values.items() if name not in aside} | typed
     _hosts(given, values)
     _batch_ms(given, values)
+    carried = _gpu(given, values)
     values["methods"] = _methods(given, values)
     of_file = values.keys() - typed.keys()
-    return values, Case(**checked(values, lambda name: name if name in of_file else QUANTITIES[name].option))
+    case = Case(**checked(values, lambda name: name if name in of_file else QUANTITIES[name].option))
+    return values, case, carried
 
 
 def _hosts(given: argparse.Namespace, values: dict[str, Any]) -> None:
@@ -160,6 +150,35 @@ def _batch_ms(given: argparse.Namespace, values: dict[str, Any]) -> None:
     values["example_s"] = (whole - overhead) / max(1, values["b_examples"])
 
 
+def _gpu(given: argparse.Namespace, values: dict[str, Any]) -> list[str]:
+    """``--gpu`` and ``--mfu``: memory, the link inside a host, an example's time, where not given; what that assumes."""
+    if given.gpu is None:
+        if given.mfu is not None:
+            raise ValueError(
+                f"--mfu must come with --gpu, whose peak it is a share of, got {given.mfu} alone"
+            )
+        return []
+    name, measured = gpus.gpu(given.gpu, "--gpu"), values.get("example_s") is not None
+    values.setdefault("memory_bytes", gpus.GPUS[name]["memory_bytes"])
+    if values.get("inside_alpha_s") is not None:
+        values.setdefault("inside_beta_bytes_per_s", gpus.GPUS[name]["link_bytes_per_s"] / 2)
+    if (given.mfu is None) != measured:
+        raise ValueError(
+            f"--gpu must come with --example-ms, measured, or with --mfu, the share of its peak that you assume (large "
+            f"transformers report 0.3 to 0.5), and only one of the two, got {'both' if measured else 'neither'}"
+        )
+    if given.mfu is None:
+        return []
+    P, tokens = values.get("parameters"), values.get("tokens")
+    if P is None or tokens is None:
+        raise ValueError(
+            "--mfu must come with --parameters and --tokens, the tokens of an example, got one at most"
+        )
+    mfu, kind = SHARE.read(given.mfu, "--mfu"), given.element_bytes or "fp32"
+    values["example_s"] = seconds = gpus.example_s(name, kind, mfu, P, tokens)
+    return [f"{written(seconds, 's', ' ')} an example ({100 * mfu:.3g} % of {name}'s peak in {kind})"]
+
+
 def _methods(given: argparse.Namespace, values: dict[str, Any]) -> tuple[Method, ...]:
     """The methods, with the factors of ``--steps-factor`` and the time of ``--coding-ms`` for those that compress."""
     found = {method.name: method for method in parse_methods(values.get("methods", DEFAULTS))}
@@ -195,7 +214,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m labkit plan",
         description="Which way to train, on how many workers, and why: time to accuracy = steps(B) x seconds per step.",
-        epilog=EPILOG.format(methods=listed[0], laws=listed[1]),
+        epilog=Path(__file__)
+        .with_name("help.txt")
+        .read_text("utf-8")
+        .format(methods=listed[0], laws=listed[1]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -216,6 +238,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--coding-ms", metavar="3", help="to encode and decode a gradient, for the methods that compress")
     add("--from", dest="file", metavar="FILE", help="a job file in JSON; other arguments take precedence")
+    add(
+        "--gpu",
+        metavar="A100-80",
+        help="memory, peak and inside link by data sheet: " + ", ".join(gpus.GPUS),
+    )
+    add(
+        "--mfu",
+        metavar="0.4",
+        help="with --gpu and --tokens, instead of --example-ms: the share of the peak assumed",
+    )
+    add("--plot", metavar="FILE", help="also draw efficiency by K, and time against price (PNG, SVG)")
+    add(
+        "--csv",
+        metavar="FILE",
+        help="also write the rows, units in the columns' names; - prints nothing else",
+    )
     add("--json", action="store_true", help="print JSON, as described below")
     flips = "don't look for where the ranking flips, which takes most of the time"
     add("--no-flips", action="store_true", help=flips)

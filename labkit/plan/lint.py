@@ -1,7 +1,8 @@
 """Values that are allowed and look like another unit: Gbit for GByte, seconds for milliseconds, bits for bytes.
 
-Each suspicion is one sentence that says what the value is, what it looks like, and how that would be written. A plan is
-made all the same: 25 GB/s between hosts may be an InfiniBand of 200 Gbit/s, and more often is 25 Gbit/s misread.
+A model too large for a worker whose memory nobody gave is one too. Each is one sentence that says what the value is, what
+it looks like, and how that would be written. A plan is made all the same: 25 GB/s between hosts may be an InfiniBand of 200
+Gbit/s, and more often is 25 Gbit/s misread.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import re
 from labkit.network.link import Link
 from labkit.plan.case import Case
 from labkit.plan.estimate import undisturbed
-from labkit.plan.units import RATE
+from labkit.plan.fits import LARGE, activation_bytes, need
+from labkit.plan.units import RATE, written
 
-#: What Ethernet, InfiniBand and cloud machines are sold as, Gbit/s.
+#: What Ethernet, InfiniBand and cloud machines are sold as, Gbit/s; hosts also have several ports of 100 or more.
 LINE_RATES = (1, 2.5, 10, 25, 40, 50, 56, 100, 200, 400, 800)
 
 
@@ -25,10 +27,10 @@ def lint(case: Case, rate: str | None = None) -> list[str]:
     """
     sure = rate is None or bool(re.search(r"bit|b(/s|ps)", RATE.split(rate)[1]))
     link, inside, per_host = case.network
-    found = _of_link("network", link, meant=sure and 8 * link.beta / 1e9 in LINE_RATES)
+    found = _of_link("network", link, meant=sure and _sold(8 * link.beta / 1e9))
     if per_host > 1:
         found += _of_link("network inside hosts", inside, meant=True)
-    P, example_s = case.parameters, case.example_s
+    P, example_s, tokens = case.parameters, case.example_s, case.tokens or 1
     if P < 1000:
         found.append(f"parameters: {P} is very few: if millions are meant write {P}M")
     if case.element_bytes in (16, 32, 64):
@@ -36,11 +38,11 @@ def lint(case: Case, rate: str | None = None) -> list[str]:
             f"precision: {case.element_bytes} bytes an element is more than any: fp{case.element_bytes} has "
             f"{case.element_bytes // 8} bytes"
         )
-    if example_s >= 10:
+    if example_s >= 10 * tokens:
         found.append(
             f"compute: {example_s:g} s for one example is very long: if milliseconds are meant write {example_s:g}ms"
         )
-    elif 6 * P / example_s > 1e16:
+    elif 6 * P * tokens / example_s > 1e16:
         found.append(
             f"compute: {1e3 * example_s:g} ms for one example of {P:g} parameters is 10^16 operations a second or "
             f"more, which no device makes: were seconds taken for milliseconds?"
@@ -50,6 +52,7 @@ def lint(case: Case, rate: str | None = None) -> list[str]:
             f"price: {case.price_per_worker_hour:g} for one worker and hour is much: is it that of the whole cluster, "
             f"or in cents?"
         )
+    found += _memory(case)
     calm = undisturbed(case.law, max(case.K_workers))
     if not 0.2 <= calm <= 5:
         found.append(
@@ -57,6 +60,26 @@ def lint(case: Case, rate: str | None = None) -> list[str]:
             f"are these seconds?"
         )
     return found
+
+
+def _memory(case: Case) -> list[str]:
+    """What no memory was given for, where a worker needs much or where a part of it is not known."""
+    if case.memory_bytes is not None:
+        said = "memory: activations are not counted: say --activations, or a transformer's --layers, --hidden, --tokens"
+        return [said] if activation_bytes(case) is None else []
+    stage = min(method.stage for method in case.methods)
+    most, who = (
+        need(case, stage, max(case.K_workers)).state,
+        f"zero{stage}" if stage else "plain data parallelism",
+    )
+    return [
+        f"memory: no memory of a worker was given; {who} needs {written(most, 'bytes', ' ')} a worker for parameters, "
+        f"gradients and optimizer alone: say --memory or --gpu"
+    ] * (most > LARGE)
+
+
+def _sold(gigabits: float) -> bool:
+    return gigabits in LINE_RATES or gigabits % 100 == 0
 
 
 def _of_link(name: str, link: Link, meant: bool) -> list[str]:

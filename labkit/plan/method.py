@@ -27,6 +27,8 @@ from labkit.timing.policy import (
 
 #: QSGD's norms are of as many coordinates each, as in Alistarh et al. 2017, section 4.
 BUCKET = 512
+#: Of sharded training's gradient, so many buckets are summed while the backward pass goes on.
+UNITS = 8
 
 
 def _qsgd(levels: int) -> dict[str, Any]:
@@ -46,6 +48,9 @@ _MORE: dict[str, tuple[str, Callable[[str], Any], str, Callable[[Any], dict[str,
     "overlapped": (
         "L", _buckets, "sync, summed in L buckets, or in such of 25MB, during the backward pass", dict,
     ),
+    "zero1": ("", str, "sync, the optimizer's state sharded (ZeRO stage 1)", lambda _: {"buckets": UNITS, "stage": 1}),
+    "zero2": ("", str, "sync, state and gradients sharded (ZeRO stage 2)", lambda _: {"buckets": UNITS, "stage": 2}),
+    "zero3": ("", str, "sync, the parameters too (ZeRO stage 3, FSDP)", lambda _: {"buckets": UNITS, "stage": 3}),
     "topk": (
         "share", float, "the largest coordinates, with error feedback",
         lambda share: {"how": ErrorFeedback(TopK(share))},
@@ -59,7 +64,7 @@ _MORE: dict[str, tuple[str, Callable[[str], Any], str, Callable[[Any], dict[str,
 }  # fmt: skip
 METHODS = {**POLICIES, **{f"{word}:{of}".strip(":"): said for word, (of, _, said, _) in _MORE.items()}}
 #: What is compared if nothing else is said: one of each.
-DEFAULTS = ("sync", "overlapped:8", "backup:1", "ssp:3", "local:8", "topk:0.01")
+DEFAULTS = ("sync", "overlapped:25MB", "zero1", "zero2", "zero3", "backup:1", "ssp:3", "local:8", "topk:0.01")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +75,7 @@ class Method:
     3.2.3). bucket_bytes: > 0: in as many as there are when each has so many bytes, or at once where that is sooner, as a
     framework may choose. how: what is sent instead of a gradient, summed in flight where that is possible, else gathered.
     Both are for plain synchronous training only.
+    stage: 1 to 3: what ZeRO shards over the workers, with ``buckets`` of the gradient (`labkit.plan.memory`); 0: nothing.
     coding_s: seconds to encode and decode a step's gradient; 0 is optimistic. omega: the variance that an unbiased
     compressor adds, E ||Q(x) - x||^2 <= omega ||x||^2; 0 for a biased one with error feedback.
     steps_factor: how many times the steps that are stated are needed, > 0; measured or guessed.
@@ -79,6 +85,7 @@ class Method:
     policy: Policy = field(default_factory=Synchronous)
     buckets: int = 0
     bucket_bytes: int = 0
+    stage: int = 0
     how: Scheme | None = None
     coding_s: float = 0.0
     omega: float = 0.0
@@ -97,6 +104,8 @@ class Method:
                 f"policy must be sync where gradients are overlapped or compressed, and they can't be both, got "
                 f"{self.policy}, buckets = {self.buckets}, bucket_bytes = {self.bucket_bytes}, how = {self.how!r}"
             )
+        if integer("stage", self.stage, most=3) and not self.buckets:
+            raise ValueError(f"buckets must be 1 at least where stage = {self.stage} shards, got 0")
         if self.how is not None:
             Scheme.of(self.how)
         elif self.coding_s:
@@ -112,7 +121,13 @@ class Method:
         if size := self.bucket_bytes:
             power = max(i for i in range(4) if size % 1000**i == 0)
             return f"overlapped:{size // 1000**power}{' kMG'[power].strip()}B"
-        return f"overlapped:{self.buckets}" if self.buckets else str(self.policy)
+        overlapped = f"zero{self.stage}" if self.stage else f"overlapped:{self.buckets}"
+        return overlapped if self.buckets else str(self.policy)
+
+    @property
+    def certain(self) -> bool:
+        """Whether its number of steps is known: it takes those of one worker, or somebody gave its ``steps_factor``."""
+        return self.steps_factor != 1 or (self.how is None and self.policy == Synchronous())
 
     @property
     def simulated(self) -> bool:
@@ -139,6 +154,10 @@ class Method:
                 return (
                     f"(K - {backups}) / K of the batch counts; that no kind of example is dropped is assumed"
                 )
+        if self.stage == 3:
+            return "exact, as sync; units are gathered behind others' computation, which is not slowed down"
+        if self.stage:
+            return "exact, as sync; parameters are gathered after the step, behind nothing"
         if self.buckets or self.bucket_bytes:
             return "exact, as sync; that sending slows no computation down is assumed"
         return "exact: the steps of one worker with the batch B"

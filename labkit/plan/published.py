@@ -100,21 +100,16 @@ class Published:
 
     def case(self, K: int) -> Case:
         """What the planner is fed, for the row or for its base."""
-        usual = USUAL[self.transport]
-        b, passes = self._base if self.base_workers == K else (self.b_examples, self.passes)
+        b, passes = self._base if K == self.base_workers else (self.b_examples, self.passes)
         base_b, base_passes = self._base
-        step_s = base_b * base_passes * self.base_workers / self.base_rate
-        overhead_s = min(usual["overhead_s"] * base_passes, step_s / 2)
-        inside = INSIDE[self.inside] * (
-            2 if self.inside == "pcie" and self.gpu[:4] in ("A100", "H100") else 1
-        )
+        pass_s = base_b * self.base_workers / self.base_rate
+        overhead_s = min(USUAL[self.transport]["overhead_s"], pass_s / 2)
+        inside = INSIDE[self.inside] * (2 if self.inside == "pcie" and self.gpu[:4] in ("A100", "H100") else 1)
         hosts = {"per_host_workers": self.per_host, "inside_alpha_s": 5e-6, "inside_beta_bytes_per_s": inside}
         return Case(
-            parameters=self.parameters, element_bytes=self.element_bytes,
-            example_s=(step_s - overhead_s) / (base_b * base_passes), b_examples=b * passes,
-            overhead_s=overhead_s * passes / base_passes, backward_share=2 / 3 / passes,
-            transport=self.transport, beta_bytes_per_s=self.link_bits_per_s / 8, total_examples=1, K_workers=(K,),
-            **(hosts if self.per_host > 1 else {}),
+            parameters=self.parameters, element_bytes=self.element_bytes, example_s=(pass_s - overhead_s) / base_b,
+            overhead_s=overhead_s, b_examples=b * passes, passes=passes, total_examples=1, K_workers=(K,),
+            transport=self.transport, beta_bytes_per_s=self.link_bits_per_s / 8, **(hosts if self.per_host > 1 else {}),
         )  # fmt: skip
 
     @property

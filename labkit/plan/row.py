@@ -7,7 +7,7 @@ that share a port more.
 
 The bill of a row, worker-seconds, is cut into parts that add up to it: examples that had to be computed, examples that a
 large batch wastes (McCandlish et al. 2018, section 2: E / E_min - 1 of them), what every step costs whatever its batch,
-waiting, messages, bytes, coding. The largest part *binds*: to make it smaller is worth most.
+waiting, messages, bytes, coding, failures. The largest part *binds*: to make it smaller is worth most.
 
 Symbols: K workers, b examples each, B = K b; L buckets, H local steps; S steps, E = B S examples; omega:
 E ||Q(x) - x||^2 <= omega ||x||^2 of an unbiased compressor Q.
@@ -17,15 +17,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from labkit.plan.case import Case
-from labkit.plan.estimate import K_MAX, estimate, means, undisturbed
+from labkit.plan.estimate import K_MAX, estimate, means, slowest, undisturbed
+from labkit.plan.failures import kept
+from labkit.plan.fits import misfit
 from labkit.plan.goals import Goal
 from labkit.plan.method import Method, parse_method
-from labkit.plan.network import Exchange
-from labkit.timing import expected_max
+from labkit.plan.network import Exchange, Network
 from labkit.timing.order import expected_shortfall
 from labkit.timing.policy import Asynchronous, LocalSteps, StaleSynchronous, Synchronous
 
@@ -38,6 +39,7 @@ MEANING = {
     "latency": "messages: fewer of them (another all-reduce, larger buckets, local steps) help",
     "bandwidth": "bytes: a faster network, overlap, fewer bytes or local steps help",
     "coding": "encoding and decoding: a cheaper compressor helps",
+    "failures": "failures: writing checkpoints, computing anew what was lost, restarts: quicker ones help",
 }
 
 #: How the job was run whose step somebody measured: as frameworks do, in buckets of so many bytes.
@@ -71,6 +73,12 @@ class Step(NamedTuple):
         return self.compute_s + self.wait_s + self.comm_s
 
 
+@lru_cache(maxsize=16)
+def _allreduce(network: Network, K: int, nbytes: float, algorithm: str) -> Exchange:
+    """Once for all the methods that send alike."""
+    return network.allreduce(K, nbytes, algorithm)
+
+
 @dataclass(frozen=True)
 class Row:
     """``method`` with K workers on ``case``. Seconds, examples, and the currency of the case's price."""
@@ -93,7 +101,11 @@ class Row:
             return f"backups must be less than K = {K}, got {backups}"
         if self.method.simulated and K > K_MAX:
             return f"K must be at most {K_MAX} for {self.name}, whose steps are simulated, got {K}"
-        return None
+        if self.b < self.case.passes:
+            return f"K must leave an example for each of the {self.case.passes} passes of a step, got {K}"
+        if self.goodput < 1e-3:
+            return f"K must leave a thousandth of the time between failures and restarts, which {K} workers don't"
+        return misfit(self.case, self.method, K)
 
     @property
     def b(self) -> int:
@@ -165,15 +177,15 @@ class Row:
             rate = sum(n / (t * each + sent.seconds) for each, n in means(law, K).items())
             return Step(K / rate - sent.seconds, 0.0, *sent[:2], algorithm=sent.algorithm)
         if not self.method.simulated:
-            wait = max(t * expected_max(law, K), mean) - mean
+            wait = max(t * slowest(law, K), mean) - mean
             if self._buckets and sent.seconds > 0:
-                sent = sent.times(self._exposed(sent.seconds) / sent.seconds)
+                sent = sent.times(self._not_hidden(sent.seconds) / sent.seconds)
             coding = self.method.coding_s if K > 1 else 0.0
             return Step(mean, wait, *sent[:2], coding, algorithm=sent.algorithm)
         every = policy.H if isinstance(policy, LocalSteps) else 1
         memory = policy.slack if isinstance(policy, StaleSynchronous) else 0
         comm = sent.seconds / t
-        found = estimate(law, K, lambda X: policy.ends(X, comm), every, memory)
+        found = estimate(law, K, lambda X: policy.ends(X, comm), every, memory, self._backups)
         sent = sent.times(1 / every)
         busy = t * found.mean - sent.seconds
         compute = min(mean, busy)  # a late worker's dropped work does not lengthen the round
@@ -198,8 +210,13 @@ class Row:
 
     @property
     def time_s(self) -> float:
-        """Seconds to the accuracy asked."""
-        return self.steps * self.step.seconds
+        """Seconds to the accuracy asked, failures included."""
+        return self.steps * self.step.seconds / self.goodput
+
+    @cached_property
+    def goodput(self) -> float:
+        """The share of the time that failures, checkpoints and restarts leave; 1 where no failures are known."""
+        return kept(self.case, self.K)
 
     @property
     def worker_s(self) -> float:
@@ -238,10 +255,11 @@ class Row:
         case, step, needed = self.case, self.step, 1.0
         if case.S_min_steps is not None and case.B_crit_examples is not None:
             needed = min(1.0, case.S_min_steps * case.B_crit_examples / (self.B * self.steps))
-        overhead = step.compute_s * case.overhead_s / self._compute_s
+        overhead = step.compute_s * case.passes * case.overhead_s / self._compute_s
         proper = step.compute_s - overhead
         seconds = (proper * needed, proper * (1 - needed), overhead, step.wait_s, *step[2:5])
-        return {name: part / step.seconds for name, part in zip(MEANING, seconds, strict=True)}
+        parts = [self.goodput * part / step.seconds for part in seconds]
+        return dict(zip(MEANING, [*parts, 1 - self.goodput], strict=True))
 
     @property
     def binds(self) -> str:
@@ -275,7 +293,7 @@ class Row:
                 sum(each.latency_s for each in found), sum(each.bandwidth_s for each in found), used
             )
         if isinstance(method.policy, LocalSteps) or method.policy == Synchronous():
-            return network.allreduce(K, case.nbytes / max(1, self._buckets), case.allreduce)
+            return _allreduce(network, K, case.nbytes / max(1, self._buckets), case.allreduce)
         return network.push_pull(K, case.nbytes)
 
     @property
@@ -284,20 +302,37 @@ class Row:
         size = self.method.bucket_bytes
         return math.ceil(self.case.nbytes / size) if size else self.method.buckets
 
-    def _exposed(self, bucket_s: float) -> float:
-        """Mean seconds of a step in which nothing but communication happens; ``bucket_s``: one bucket's all-reduce.
+    def _not_hidden(self, bucket_s: float) -> float:
+        """Mean seconds of a step's communication that no computation hides; ``bucket_s``: one bucket's all-reduce.
 
-        Of max over l of (f_l p + (L - l + 1) a), p the slowest worker's pass, f_l the share of it after which bucket l is
-        ready, with equal buckets the first or the last l attains the maximum, so the channel is late by
-        max(0, (L - 1) a - (f_L - f_1) p) beyond the last bucket's own a; p is random, its law known. What is hidden slows
-        the computation that hides it. Where buckets are given by their bytes the framework chooses, and never worse than
-        one sum after all computing.
+        Of m passes, those of an all-reduce hide it behind the last one's backward pass; a framework that chooses its
+        buckets by their bytes is never worse than one sum after all computing. Stages 1 to 3 halve it: stage 1
+        reduce-scatters in the last, stages 2 and 3 in each; stages 1 and 2 gather the parameters after the step, in the
+        open, stage 3 for each pass's forward and backward, behind the computation of other units (`zero_factor`'s bytes).
         """
-        L, case = self._buckets, self.case
-        span = case.hidden_share * case.backward_share * (1 - 1 / L) * self._compute_s
-        backlog = (L - 1) * bucket_s
-        late = span * expected_shortfall(case.law, self.K, backlog / span) if span > 0 else backlog
-        exposed = bucket_s + late + case.sending_slows * (backlog - late)
+        m, stage, case = self.case.passes, self.method.stage, self.case
+        back = case.backward_share
+        if stage == 3:
+            half_s = self._exposed(bucket_s / 2, (1 - back) / m)
+            return m * (self._exposed(bucket_s, back / m) + half_s)
+        if stage:
+            after_s = self.method.buckets * bucket_s / 2
+            return (m if stage == 2 else 1) * self._exposed(bucket_s / 2, back / m) + after_s
+        exposed = self._exposed(bucket_s, back / m)
         if not self.method.bucket_bytes:
             return exposed
-        return min(exposed, case.network.allreduce(self.K, case.nbytes, case.allreduce).seconds)
+        return min(exposed, _allreduce(case.network, self.K, case.nbytes, case.allreduce).seconds)
+
+    def _exposed(self, bucket_s: float, share: float) -> float:
+        """Mean seconds of a pass in which nothing but communication happens; ``bucket_s``: one bucket's.
+
+        share: of the computation, that of the pass that hides. Of max over l of (f_l p + (L - l + 1) a), p the
+        slowest worker's pass, f_l the share of it after which bucket l is ready, with equal buckets the first or
+        the last l attains the maximum, so the channel is late by max(0, (L - 1) a - (f_L - f_1) p) beyond the last
+        bucket's own a; p is random, its law known. What is hidden slows the computation that hides it.
+        """
+        L, case = self._buckets, self.case
+        span = case.hidden_share * share * (1 - 1 / L) * self._compute_s
+        backlog = (L - 1) * bucket_s
+        late = span * expected_shortfall(case.law, self.K, backlog / span) if span > 0 else backlog
+        return bucket_s + late + case.sending_slows * (backlog - late)

@@ -6,9 +6,11 @@ and since nothing here comes in milli-bits or milli-parameters, small letters ar
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*([^\d\s].*)?")
@@ -89,6 +91,21 @@ def steps(text: str, name: str = "measured") -> list[tuple[int, float]]:
     return [(int(each[1]), SECONDS.read(each[2], f"the time in {name}")) for each in found if each]
 
 
+def written(value: float, unit: str, gap: str = "") -> str:
+    """A value in SI units as the command line takes it, to four digits and without an exponent: 628MB/s, 20us, 25.6M.
+    gap: before the letters, where people read; then three digits do.
+
+    unit: "bytes/s", "bytes", "s", "parameters"; another has no letters.
+    """
+    if not math.isfinite(value):
+        return "unlimited"
+    scales = _SCALES.get(unit, ((1.0, ""),))
+    scale, letters = next((each for each in scales if float(f"{value:.4g}") >= each[0]), scales[-1])
+    x = value / scale
+    said = f"{x:.0f}" if abs(x) >= 1000 else f"{Decimal(f'{x:.3g}' if gap else f'{x:.4g}'):f}"
+    return f"{said}{gap}{letters}"
+
+
 _Factors = dict[str, int | Fraction]
 _LETTERS = [(letter, i) for i, pair in enumerate(("kK", "mM", "gG", "tT"), 1) for letter in pair]
 _DECIMAL: _Factors = {"": 1, **{letter: 1000**i for letter, i in _LETTERS}}
@@ -113,10 +130,21 @@ _PRECISIONS = {
     "fp8": 1, "int8": 1,
 }  # fmt: skip
 
-SECONDS = _Unit("a time such as 20us, 3ms or 0.5s", {**_TIMES, "min": 60, "h": 3600, "": 1})
+#: Letters of values that are written.
+_BYTES_SAID = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_SCALES = {
+    "bytes": _BYTES_SAID,
+    "bytes/s": tuple((scale, f"{letters}/s") for scale, letters in _BYTES_SAID),
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")),
+    "parameters": ((1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, "")),
+}
+
+SECONDS = _Unit("a time such as 20us, 3ms or 0.5s", {**_TIMES, "min": 60, "h": 3600, "d": 86400, "": 1})
 MILLISECONDS = _Unit(SECONDS.right, {**SECONDS.factors, "": 1000 * _MICRO})
 RATE = _Unit("a rate such as 25Gbit/s or 3.125GB/s", {**_RATES, "": 1})
 _COUNTS: _Factors = {**_DECIMAL, "b": 10**9, "B": 10**9}
+_SIZES: _Factors = {f"{prefix}B": each for prefix, each in (_DECIMAL | _BINARY).items()}
+SIZE = _Unit("bytes such as 80GB or 80GiB", {**_SIZES, "": 1})
 COUNT = _Unit("a whole number such as 25.6M, 7B or 25600000", _COUNTS, whole=True, ignored="_")
 SHARE = _Unit("a share such as 0.67 or 67%", {"": 1, "%": Fraction(1, 100)})
 PRICE = _Unit("money for one worker and hour such as 2.5/h", _PER_HOUR, ignored="$€£")

@@ -29,6 +29,7 @@ from labkit.timing import (
     LocalSteps,
     LogNormal,
     OneStraggler,
+    PerWorker,
     ShiftedExponential,
     StaleSynchronous,
     Synchronous,
@@ -272,6 +273,19 @@ def test_the_start_is_forgotten_and_whole_rounds_are_averaged():
             Constant(1.0), K, lambda X, seen=seen: seen.append(X.size) or slow_at_first(0, 1)(X), memory=10**6
         )
         assert seen[0] <= 2**23
+
+
+@pytest.mark.parametrize(
+    "policy", [Synchronous(1), Synchronous(3), StaleSynchronous(2), LocalSteps(4)], ids=str
+)
+def test_of_steady_workers_alike_a_few_stand_for_all(policy):
+    """Eleven workers of three speeds, all simulated, against the few that the planner keeps."""
+    times = [1.0] * 5 + [1.5] * 2 + [3.1] * 4
+    backups = getattr(policy, "backups", 0)
+    ends = policy.ends(np.array(times)[:, None] * np.ones(128), 0.25)
+    law = PerWorker(tuple(Constant(t) for t in times))
+    found = estimate(law, 11, lambda X: policy.ends(X, 0.25), 4, 0, backups)
+    assert found.mean == pytest.approx((ends[-1] - ends[31]) / 96, rel=1e-12) and found.error == 0
 
 
 def test_async_is_the_throughput_of_the_timeline():
