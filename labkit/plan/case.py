@@ -24,7 +24,18 @@ from labkit.plan.goals import Goal, parse_goal
 from labkit.plan.laws import format_law, parse_law
 from labkit.plan.method import DEFAULTS, Method, parse_methods
 from labkit.plan.network import ON_FLAT, ON_HOSTS, Network
-from labkit.plan.units import COUNT, MILLISECONDS, PRICE, RATE, SECONDS, SHARE, SIZE, precision, steps, workers
+from labkit.plan.units import (
+    COUNT,
+    MILLISECONDS,
+    PRICE,
+    RATE,
+    SECONDS,
+    SHARE,
+    SIZE,
+    precision,
+    steps,
+    workers,
+)
 from labkit.timing import Fleet
 
 

@@ -36,17 +36,20 @@ def _qsgd(levels: int) -> dict[str, Any]:
     return {"how": QSGD(levels, BUCKET), "omega": omega}
 
 
-def _buckets(text: str) -> dict[str, Any]:
+def _buckets(text: str) -> tuple[str, int]:
     size = re.fullmatch(r"(\d+)([kMG]?)B", text)
-    if size is None:
-        return {"buckets": integer("L", int(text), least=1)}
-    return {"bucket_bytes": integer("L", int(size[1]), least=1) * 1000 ** " kMG".index(size[2] or " ")}
+    return (
+        ("bucket_bytes", int(size[1]) * 1000 ** " kMG".index(size[2] or " "))
+        if size
+        else ("buckets", int(text))
+    )
 
 
 #: What a policy alone does not say: word -> what stands behind it, what it is, and the fields that it makes of that.
 _MORE: dict[str, tuple[str, Callable[[str], Any], str, Callable[[Any], dict[str, Any]]]] = {
     "overlapped": (
-        "L", _buckets, "sync, summed in L buckets, or in such of 25MB, during the backward pass", dict,
+        "L", _buckets, "sync, summed in L buckets, or in such of 25MB, during the backward pass",
+        lambda found: {found[0]: integer("L", found[1], least=1)},
     ),
     "zero1": ("", str, "sync, the optimizer's state sharded (ZeRO stage 1)", lambda _: {"buckets": UNITS, "stage": 1}),
     "zero2": ("", str, "sync, state and gradients sharded (ZeRO stage 2)", lambda _: {"buckets": UNITS, "stage": 2}),

@@ -100,11 +100,13 @@ class Published:
 
     def case(self, K: int) -> Case:
         """What the planner is fed, for the row or for its base."""
-        b, passes = self._base if K == self.base_workers else (self.b_examples, self.passes)
-        base_b, base_passes = self._base
+        b, passes = self._base if self.base_workers == K else (self.b_examples, self.passes)
+        base_b = self._base[0]
         pass_s = base_b * self.base_workers / self.base_rate
         overhead_s = min(USUAL[self.transport]["overhead_s"], pass_s / 2)
-        inside = INSIDE[self.inside] * (2 if self.inside == "pcie" and self.gpu[:4] in ("A100", "H100") else 1)
+        inside = INSIDE[self.inside] * (
+            2 if self.inside == "pcie" and self.gpu[:4] in ("A100", "H100") else 1
+        )
         hosts = {"per_host_workers": self.per_host, "inside_alpha_s": 5e-6, "inside_beta_bytes_per_s": inside}
         return Case(
             parameters=self.parameters, element_bytes=self.element_bytes, example_s=(pass_s - overhead_s) / base_b,

@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_refused_and_never_priced():
     assert {row.name for row in made.rows} == {"zero3"} and min(row.K for row in made.rows) == 16
     assert {row.name for row in made.left_out} >= {
         "sync",
-        "overlapped:8",
+        "overlapped:25MB",
         "zero1",
         "zero2",
         "zero3",
@@ -119,7 +119,7 @@ def test_sharding_is_never_quicker_than_overlapping_with_as_many_buckets_and_whe
         at = {
             row.name: row.step.seconds
             for row in plan(
-                SMALL, beta_bytes_per_s=beta, K_workers=64, methods=["overlapped:8", *SHARDED]
+                SMALL, beta_bytes_per_s=beta, K_workers=64, methods=["overlapped:25MB", *SHARDED]
             ).rows
         }
         assert all(at["overlapped:8"] <= at[name] * (1 + 1e-12) for name in SHARDED)
@@ -198,7 +198,7 @@ def test_unasked_only_a_method_whose_steps_are_known_is_the_answer_and_asked_any
     known = [row.name in made.certain for row in made.ranking]
     assert known == sorted(known, reverse=True) and not all(known)
     assert str(made).index("counted optimistically") < str(made).index("\nlocal:8 ")
-    named = plan(case, methods=["overlapped:8", "local:8"])
+    named = plan(case, methods=["overlapped:25MB", "local:8"])
     assert named.best().name == "local:8" and "counted optimistically" not in str(named)
     factors = [replace(m, steps_factor=1.05) if m.name == "local:8" else m for m in case.methods]
     assert "local:8" in plan(case, methods=factors).certain
