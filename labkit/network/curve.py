@@ -1,0 +1,320 @@
+"""Models of a measured all-reduce held beside each other, chosen by what each misses on sizes that it was not shown.
+
+    alpha-beta         2 (K-1) alpha + 2 (K-1)/K n / beta, the ring's (Hockney 1994); for one K any algorithm's
+    two regimes        the same with two links, one up to a size and one beyond: a switch of protocol
+    latency by hosts   a + c g(K) + 2 (K-1)/K n / beta, g one of log2 K, K - 1 and H - 1
+    contention         a + c log2 K + 2 (K-1)/K n H^gamma / beta: bandwidth falls with the number of hosts
+    interpolation      of log seconds in log n, by monotone cubics (Fritsch and Carlson 1980), and linear in log K
+
+Every model is learnt as often as there are sizes (and K), each time without one of them, and asked for that one: the errors
+it is judged by, and from which a prediction's interval comes (the jackknife's quantile: it covers a further size's time with
+the level stated, if that is as far from its neighbours as those left out were). Parameters are fitted to relative errors,
+none below 0. Beside it stands a verdict on alpha-beta: whether its residuals follow the size, whether bandwidth falls or
+latency grows with the hosts otherwise than it says.
+
+Symbols: K ranks on H hosts; n bytes of the vector; alpha, beta of the link.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from labkit.checks import FloatArray, integer, number
+from labkit.extras import scipy
+from labkit.network.fit import order_p, trend_p
+from labkit.network.sweep import Sweep
+
+#: Relative errors: held out at a size's neighbours beyond which its prediction is refused, and median of a sweep's.
+WORST, USUAL = 0.2, 0.08
+#: A deviation that matters, relatively; times the largest size, how far beyond it a prediction goes.
+MATTERS, BEYOND = 0.15, 4.0
+_Model = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds, and an interval [low, high] that holds the measured time with probability ``level``.
+
+    doubt: a sentence where nothing measured speaks for the prediction; then the interval is [0, inf].
+    """
+
+    seconds: float
+    low: float
+    high: float
+    level: float
+    doubt: str = ""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a sweep says of other sizes and other K. sweep: at least four points. level: of the intervals.
+
+    ValueError for fewer points. Errors are |log(measured / predicted)|, close to relative errors.
+    """
+
+    sweep: Sweep
+    level: float = 0.9
+
+    def __post_init__(self) -> None:
+        number("level", self.level, above=0, most=1 - 1e-9)
+        if len(self._rows) < 4:
+            raise ValueError(f"sweep must have at least four different sizes or K, got {len(self._rows)}")
+
+    # -- what it says ---------------------------------------------------------------------------------------
+    def predict(self, K: int, nbytes: float) -> Prediction:
+        """The all-reduce of ``nbytes`` bytes (> 0) by K >= 2 ranks, measured or not."""
+        K, nbytes = integer("K", K, least=2), number("nbytes", nbytes, above=0)
+        name, errors = (self.model, self._errors) if K in self.sweep.Ks else (self.model_between, self._errors_K)
+        seconds = float(self._learn(name, self._rows)(K, nbytes))
+        if doubt := self._doubt(K, nbytes):
+            return Prediction(seconds, 0.0, math.inf, self.level, doubt)
+        known = np.sort(np.abs(errors[name][np.isfinite(errors[name])]))
+        rank = min(math.ceil(self.level * (len(known) + 1)), len(known))
+        width = math.exp(known[rank - 1])
+        return Prediction(seconds, seconds / width, seconds * width, min(self.level, rank / (len(known) + 1)))
+
+    def error(self, model: str | None = None, held: str = "size") -> tuple[float, float]:
+        """Median and worst relative error of a model (None: the chosen one) on what was held out: "size" or "K".
+
+        (nan, nan) where nothing could be held out.
+        """
+        errors, chosen = (self._errors_K, self.model_between) if held == "K" else (self._errors, self.model)
+        known = errors[model or chosen]
+        known = np.expm1(np.abs(known[np.isfinite(known)]))
+        return (float(np.median(known)), float(known.max())) if len(known) else (math.nan, math.nan)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that there are points enough for."""
+        return tuple(name for name, learn in _MODELS.items() if next(learn(self._rows), None) is not None)
+
+    @cached_property
+    def model(self) -> str:
+        """The model with the least mean error on sizes held out."""
+        return self._least(self._errors)
+
+    @cached_property
+    def model_between(self) -> str:
+        """The model with the least mean error on K held out, for a K that was not measured; else as ``model``."""
+        return self._least(self._errors_K)
+
+    @cached_property
+    def found(self) -> Mapping[str, str]:
+        """What is wrong with alpha-beta here, a sentence by name; each of three tests speaks falsely in 1 of 60 sweeps."""
+        return dict(self._found())
+
+    @property
+    def verdict(self) -> str:
+        """The sentences of ``found``, or that alpha-beta is not contradicted; and which model is used for what it misses."""
+        median, worst = self.error()
+        said = " ".join(self.found.values()) or "Alpha-beta is not contradicted by these times."
+        return f"{said} Used: {self.model}, held-out error {median:.0%} (median), {worst:.0%} (worst)."
+
+    # -- held-out errors ------------------------------------------------------------------------------------
+    @cached_property
+    def _rows(self) -> FloatArray:
+        """(m, 4): K, H, n and the median of its seconds, rising."""
+        hosts, times = dict(self.sweep.hosts), {}
+        for K, n, s in self.sweep.points:
+            times.setdefault((K, n), []).append(s)
+        every = [(K, hosts.get(K, K), n, float(np.median(s))) for (K, n), s in sorted(times.items()) if n > 0]
+        return np.array(every, dtype=np.float64).reshape(-1, 4)
+
+    @cached_property
+    def _errors(self) -> dict[str, FloatArray]:
+        return self._held_out(self._rows[:, 2])
+
+    @cached_property
+    def _errors_K(self) -> dict[str, FloatArray]:
+        K = self._rows[:, 0]
+        ends = (K == K[0]) | (K == K[-1])  # beyond them nothing is promised
+        return self._held_out(np.where(ends, math.nan, K)) if not ends.all() else self._errors
+
+    def _held_out(self, key: FloatArray) -> dict[str, FloatArray]:
+        """log(measured / predicted) of every row, each predicted without all rows of its key; nan where impossible."""
+        rows = self._rows
+        out = {name: np.full(len(rows), math.nan) for name in self.models}
+        for value in np.unique(key[np.isfinite(key)]):
+            left = key == value
+            for name, errors in out.items():
+                if len(rest := rows[~left]) >= 3:
+                    seconds = self._learn(name, rest)(rows[left, 0], rows[left, 2])
+                    errors[left] = np.log(rows[left, 3] / seconds)
+        return out
+
+    def _least(self, errors: Mapping[str, FloatArray]) -> str:
+        known = {name: np.abs(each[np.isfinite(each)]) for name, each in errors.items()}
+        return min(known, key=lambda name: known[name].mean() if len(known[name]) else math.inf)
+
+    def _learn(self, name: str, rows: FloatArray) -> _Model:
+        hosts = {int(K): H for K, H in self._rows[:, :2]}
+        per_host = self._rows[-1, 0] / self._rows[-1, 1]
+
+        def where(K: Any, n: Any) -> FloatArray:
+            K, n = np.broadcast_arrays(np.asarray(K, dtype=float), np.asarray(n, dtype=float))
+            H = np.vectorize(lambda k: hosts.get(int(k), max(1.0, k / per_host)), otypes=[float])(K)
+            return np.stack([K, H, n], axis=-1).reshape(-1, 3)
+
+        if name == "interpolation":
+            return _between(rows)
+        tried = []
+        for columns in _MODELS[name](rows):
+            X = columns(*rows[:, :3].T) / rows[:, 3:]
+            size = np.maximum(np.linalg.norm(X, axis=0), 1e-300)
+            theta, left = scipy("optimize").nnls(X / size, np.ones(len(X)))
+            tried.append((left, theta / size, columns))
+        if not tried:
+            return self._learn("alpha-beta", rows)
+        _, theta, columns = min(tried, key=lambda each: each[0])
+        return lambda K, n: np.maximum(columns(*where(K, n).T) @ theta, 1e-12).reshape(np.broadcast(K, n).shape)
+
+    # -- what is refused --------------------------------------------------------------------------------------
+    def _doubt(self, K: int, nbytes: float) -> str:
+        """Why nothing measured speaks for a prediction, or nothing."""
+        Ks = self.sweep.Ks
+        if not Ks[0] <= K <= Ks[-1]:
+            return f"K = {K} is beyond what was measured, {' to '.join(map(str, sorted({Ks[0], Ks[-1]})))}."
+        if K not in Ks:
+            if len(Ks) < 3:
+                return f"K = {K} lies between {Ks[0]} and {Ks[1]}, and no K between was measured to hold it against."
+            if self.error(held="K")[0] > WORST:
+                return f"K = {K} was not measured, and K left out are missed by {self.error(held='K')[0]:.0%} (median)."
+            i = int(np.searchsorted(Ks, K))
+            return self._doubt(Ks[i - 1], nbytes) or self._doubt(Ks[i], nbytes)
+        mine = self._rows[:, 0] == K
+        n, s, miss = self._rows[mine, 2], self._rows[mine, 3], np.expm1(np.abs(self._errors[self.model][mine]))
+        if len(n) < 4:
+            return f"only {len(n)} sizes were measured with K = {K}."
+        steep = np.diff(np.log(s)) / np.diff(np.log(n))
+        if nbytes > n[-1] and (nbytes > BEYOND * n[-1] or steep[-1] < 0.5 or miss[-1] > WORST):
+            return f"{nbytes:.3g} bytes are {nbytes / n[-1]:.3g} times the largest size measured, {n[-1]:.3g}."
+        if nbytes < n[0] and steep[0] > 0.1:
+            return f"{nbytes:.3g} bytes are below the smallest size measured, {n[0]:.3g}, where time still falls."
+        inner = miss[1:-1]
+        if np.mean(inner > 0.3) > 0.2 or np.median(inner) > USUAL:
+            return f"sizes left out with K = {K} are missed by {np.median(inner):.0%} (median), {inner.max():.0%} (worst)."
+        if n[0] < nbytes < n[-1] and nbytes not in n:
+            i = int(np.searchsorted(n, nbytes))
+            near = max(miss[j] for j in (i - 1, i) if 0 < j < len(n) - 1)
+            if near > WORST or steep[i - 1] < 0 and s[i - 1] > 1.3 * s[i] or s[i] > 1.3 * s[i - 1] * n[i] / n[i - 1]:
+                return f"times jump near {nbytes:.3g} bytes: there a size left out is missed by {near:.0%}."
+        return ""
+
+    def _found(self) -> Iterator[tuple[str, str]]:
+        rows, by_K = self._rows, []
+        level = 0.05 / 3
+        for K in self.sweep.Ks:
+            mine = rows[rows[:, 0] == K]
+            ring = 2 * (K - 1) / K
+            if len(mine) >= 3:
+                X = np.stack([np.ones(len(mine)), ring * mine[:, 2]], axis=1) / mine[:, 3:]
+                size = np.linalg.norm(X, axis=0)
+                theta = scipy("optimize").nnls(X / size, np.ones(len(X)))[0] / size
+                left = -np.log(X @ theta)
+            else:
+                theta, left = np.array([0.0, mine[-1, 3] / ring / mine[-1, 2]]), np.zeros(0)
+            latency = max(mine[0, 3] - theta[1] * ring * mine[0, 2], 0.1 * mine[0, 3]) if len(mine) >= 3 else math.nan
+            by_K.append((K, mine[0, 1], 1 / max(theta[1], 1e-300), latency, left))
+        p = order_p([left for *_, left in by_K])
+        most = max((float(np.abs(left).max(initial=0)) for *_, left in by_K), default=0.0)
+        if p < level and most > MATTERS:
+            sentence = (
+                f"residuals of alpha-beta follow the size (p = {p:.1g}) and reach {math.expm1(most):.0%}: "
+                f"not one straight line."
+            )
+            two, one = self.error("two regimes")[0], self.error("alpha-beta")[0]
+            if "two regimes" in self.models and two < 0.8 * one:
+                sentence = f"Two regimes: {sentence[:-1]}; two lines miss sizes left out by {two:.0%}, one by {one:.0%}."
+            yield "two regimes" if sentence[0] == "T" else "not straight", sentence[0].upper() + sentence[1:]
+        K, H, beta, latency = (np.array(each, dtype=float) for each in list(zip(*by_K, strict=True))[:4])
+        slope, p = trend_p(np.log(H), np.log(beta))
+        if slope < 0 and p < 2 * level and -math.expm1(slope * np.ptp(np.log(H))) > MATTERS:
+            yield "contention", (
+                f"Contention: bandwidth falls from {beta[0] / 1e9:.3g} GB/s on {H[0]:.0f} to {beta[-1] / 1e9:.3g} GB/s "
+                f"on {H[-1]:.0f} hosts, as hosts^{slope:.2f} (p = {p:.1g})."
+            )
+        slope, p = trend_p(np.log(K - 1), np.log(latency / (K - 1)))
+        if p < level and abs(slope) > 0.2:
+            way = "log2 K" if slope < 0 else "more than K"
+            yield "latency by hosts", (
+                f"Latency grows with hosts: {1e6 * latency[0]:.3g} us with K = {K[0]:.0f}, {1e6 * latency[-1]:.3g} us "
+                f"with {K[-1]:.0f}, as K^{1 + slope:.2f} where a ring's is K - 1: like {way} (p = {p:.1g})."
+            )
+
+
+# -- the models: each yields functions (K, H, n) -> columns (m, p) of which one is linear in its parameters ---------
+
+
+def _volume(K: Any, n: Any) -> Any:
+    return 2 * (K - 1) / K * n
+
+
+def _alpha_beta(rows: FloatArray) -> Iterator[Any]:
+    yield lambda K, H, n: np.stack([2 * (K - 1), _volume(K, n)], axis=1)
+
+
+def _two_regimes(rows: FloatArray) -> Iterator[Any]:
+    sizes = np.unique(rows[:, 2])[1:-2]
+    for last in sizes[:: max(1, len(sizes) // 15)] if len(sizes) >= 2 else []:
+        yield lambda K, H, n, last=last: np.concatenate(
+            [np.stack([2 * (K - 1), _volume(K, n)], axis=1) * side[:, None] for side in (n <= last, n > last)], axis=1
+        )
+
+
+def _latency(rows: FloatArray) -> Iterator[Any]:
+    if len(np.unique(rows[:, 0])) >= 3:
+        for grows in (lambda K, H: np.log2(K), lambda K, H: K - 1, lambda K, H: H - 1):
+            yield lambda K, H, n, g=grows: np.stack([np.ones_like(K), g(K, H), _volume(K, n)], axis=1)
+
+
+def _contention(rows: FloatArray) -> Iterator[Any]:
+    if len(np.unique(rows[:, 1])) >= 3:
+        for gamma in np.arange(0.05, 1.51, 0.1):
+            yield lambda K, H, n, g=gamma: np.stack(
+                [np.ones_like(K), np.log2(K), _volume(K, n) * H**g], axis=1
+            )
+
+
+def _interpolation(rows: FloatArray) -> Iterator[Any]:
+    if len(rows) >= 4:
+        yield _between
+
+
+_MODELS: dict[str, Callable[[FloatArray], Iterator[Any]]] = {
+    "alpha-beta": _alpha_beta, "two regimes": _two_regimes, "latency by hosts": _latency, "contention": _contention,
+    "interpolation": _interpolation,
+}  # fmt: skip
+
+
+def _between(rows: FloatArray) -> _Model:
+    """Interpolation. Below the smallest size constant, beyond the largest with the last slope in n; beyond K as a ring."""
+    curves = {K: _in_size(rows[rows[:, 0] == K]) for K in np.unique(rows[:, 0])}
+    Ks = np.array(list(curves))
+
+    def one(K: float, n: float) -> float:
+        i = int(np.clip(np.searchsorted(Ks, K), 0, len(Ks) - 1))
+        if K == Ks[i] or not Ks[0] < K < Ks[-1]:
+            return curves[Ks[i]](n) * (1 if K == Ks[i] else _volume(K, 1) / _volume(Ks[i], 1))
+        part = math.log(K / Ks[i - 1]) / math.log(Ks[i] / Ks[i - 1])
+        return math.exp((1 - part) * math.log(curves[Ks[i - 1]](n)) + part * math.log(curves[Ks[i]](n)))
+
+    return np.vectorize(one, otypes=[float])
+
+
+def _in_size(rows: FloatArray) -> Callable[[float], float]:
+    n, s = rows[:, 2], rows[:, 3]
+    slope = max(0.0, (s[-1] - s[-2]) / (n[-1] - n[-2])) if len(n) > 1 else s[0] / n[0]
+    cubic = scipy("interpolate").PchipInterpolator(np.log(n), np.log(s)) if len(n) > 1 else None
+
+    def seconds(x: float) -> float:
+        if x >= n[-1] or cubic is None:
+            return float(max(s[-1] + slope * (x - n[-1]), 1e-12))
+        return float(s[0] if x <= n[0] else math.exp(cubic(math.log(x))))
+
+    return seconds
