@@ -31,7 +31,7 @@ from labkit.network.fit import order_p, trend_p
 from labkit.network.sweep import Sweep
 
 #: Relative errors: held out at a size's neighbours beyond which its prediction is refused, and median of a sweep's.
-WORST, USUAL = 0.2, 0.08
+WORST, USUAL = 0.2, 0.12
 #: A deviation that matters, relatively; times the largest size, how far beyond it a prediction goes.
 MATTERS, BEYOND = 0.15, 4.0
 _Model = Callable[[Any, Any], Any]

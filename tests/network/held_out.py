@@ -13,6 +13,7 @@ refuses every size is not predicted at all.
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -72,6 +73,16 @@ def table(half: str) -> list[dict[str, Any]]:
     return rows
 
 
+def series(half: str) -> list[tuple[str, Curve]]:
+    """Sweeps of one source whose names differ in their numbers only, of at least four different K, as one curve each."""
+    found: dict[tuple[str, str], list[Sweep]] = {}
+    for source in sources(half):
+        for each in source["sweeps"]:
+            found.setdefault((source["source"], re.sub(r"\d+", "#", each["name"])), []).append(sweep(each))
+    joined = {key[0]: sum(each[1:], each[0]) for key, each in found.items() if len({s.Ks for s in each}) >= 4}
+    return [(name, Curve(each)) for name, each in joined.items()]
+
+
 def main() -> None:
     for half in sys.argv[1:] or HALVES:
         rows = table(half)
@@ -94,6 +105,10 @@ def main() -> None:
             f"{sum(k.max() > 0.3 for k in some)} of {len(some)} sweeps; refused {sum(len(r['doubts']) for r in rows)} of "
             f"{sum(r['sizes'] for r in rows)} sizes, {len(rows) - len(some)} sweeps wholly"
         )
+        for name, curve in series(half):
+            errors = {m: curve.error(m, "K") for m in curve.models}
+            said = ", ".join(f"{m} {100 * a:.1f} / {100 * b:.0f}" for m, (a, b) in errors.items())
+            print(f"K left out, {name}, K = {curve.sweep.Ks}: {said}; used {curve.model_between}. {' '.join(curve.found.values())}")
 
 
 if __name__ == "__main__":
