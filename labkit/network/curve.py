@@ -71,7 +71,7 @@ class Curve:
         """The all-reduce of ``nbytes`` bytes (> 0) by K >= 2 ranks, measured or not."""
         K, nbytes = integer("K", K, least=2), number("nbytes", nbytes, above=0)
         name, errors = (self.model, self._errors) if K in self.sweep.Ks else (self.model_between, self._errors_K)
-        seconds = float(self._learn(name, self._rows)(K, nbytes))
+        seconds = float(self._models[name](K, nbytes))
         if doubt := self._doubt(K, nbytes):
             return Prediction(seconds, 0.0, math.inf, self.level, doubt)
         known = np.sort(np.abs(errors[name][np.isfinite(errors[name])]))
@@ -93,6 +93,16 @@ class Curve:
     def models(self) -> tuple[str, ...]:
         """The models that there are points enough for."""
         return tuple(name for name, learn in _MODELS.items() if next(learn(self._rows), None) is not None)
+
+    def shortest(self, K: int) -> float:
+        """The smallest size measured, in bytes, with K ranks or any."""
+        return float(min(n for k, n in self._rows[:, [0, 2]] if K not in self.sweep.Ks or k == K))
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second that the longest vector of the largest K got of a ring's links: 2 (K-1)/K n over its seconds."""
+        K, _, n, seconds = self._rows[-1]
+        return float(_volume(K, n) / seconds)
 
     @cached_property
     def model(self) -> str:
@@ -147,6 +157,10 @@ class Curve:
                     seconds = self._learn(name, rest)(rows[left, 0], rows[left, 2])
                     errors[left] = np.log(rows[left, 3] / seconds)
         return out
+
+    @cached_property
+    def _models(self) -> dict[str, _Model]:
+        return {name: self._learn(name, self._rows) for name in self.models}
 
     def _least(self, errors: Mapping[str, FloatArray]) -> str:
         known = {name: np.abs(each[np.isfinite(each)]) for name, each in errors.items()}
