@@ -102,7 +102,8 @@ class Report:
 def examine(quick: bool = False, measure: bool = True) -> Report:
     """Look at this machine and clock its workers.
 
-    quick: clock fewer messages, and none over 4 MB (about 1 s instead of 5, most of it starting workers). measure: False: only look.
+    quick: clock fewer messages, and none over 4 MB (about 1 s instead of 5, most of it starting workers).
+    measure: False: only look.
     Never raises, and ends every process that it started.
     """
     findings: list[_Finding] = []
@@ -283,7 +284,9 @@ def _link_data(fit: Fit) -> dict[str, Any]:
         "beta_interval_bytes_per_s": list(fit.beta_interval),
         "scatter": fit.scatter,
         "samples": len(fit.samples),
-        "points": [[s.K, s.nbytes, s.seconds] for s in fit.samples],  # K, bytes, seconds, as `read_sweep` reads them
+        "points": [
+            [s.K, s.nbytes, s.seconds] for s in fit.samples
+        ],  # K, bytes, seconds, as `read_sweep` reads them
     }
 
 

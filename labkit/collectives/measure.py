@@ -79,7 +79,8 @@ def measure_link(
 
     K: workers, >= 2; the ping-pong is between two of them. sizes: bytes, at least 4 each, of at least three lengths.
     rounds: times that all sizes are clocked, so that the fit sees how they scatter; repeats: of each size in a round, the
-    least disturbed of which counts (a fifth of them for 1 MB and more, one of more than 4 MB, in three rounds at most). world: ``Processes()``, or ``Emulated(rate=...)``.
+    least disturbed of which counts (a fifth of them for 1 MB and more, one of more than 4 MB, in three
+    rounds at most). world: ``Processes()``, or ``Emulated(rate=...)``.
     Returns a ``Measured``. Where the times determine no link, all is clocked again and added, ``ATTEMPTS`` times at most.
     ValueError for arguments that make no sense and for times that determine no link even then, ``LaunchError`` where this
     machine can't run it; nothing is left running.

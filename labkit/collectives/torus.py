@@ -33,8 +33,8 @@ class Torus(AllReduce):
 
     cols: workers in a row, a divisor of K; None: the most square torus, with at least as many columns as rows (a ring, for a
     prime K). Raises ValueError for another number.
-    inside: the ``Link`` along a row, where each row is a host whose workers share its one port; the ``link`` of a time is then
-    the port's. None: all links are alike and every worker has a port.
+    inside: the ``Link`` along a row, where each row is a host whose workers share its one port, which ``link`` is then in a
+    time. None: all links are alike and every worker has a port.
 
     >>> from labkit import launch
     >>> launch(lambda comm: Torus(cols=3).allreduce(comm, np.ones(6)), 6).messages_sent.tolist()

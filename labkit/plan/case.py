@@ -112,13 +112,13 @@ class Case:
     beta_bytes_per_s: float | None = _quantity(
         "cluster --network 25Gbit/s",
         _RATE,
-        "goodput of a link (between hosts; headers take 6 % of a 1500-byte-MTU port's rate): bit or B; bare: bytes/s",
+        "goodput of a link (between hosts; about 6 %% less than a port's rate): bit or B; bare numbers are bytes/s",
         None,
     )
-    sweep: Sweep | None = _quantity(
+    sweep: Sweep | None = _quantity(  # noqa: RUF009
         "cluster --sweep FILE",
         _SWEEP,
-        "output of nccl-tests, gloo, OSU, doctor --json: what all-reduces take; FILE@K where it says no K; several: FILE,FILE",
+        "what nccl-tests, gloo, OSU, IMB or doctor --json printed, in place of the price; FILE@K says K; or FILE,FILE",
         None,
     )
     alpha_s: float = _quantity(
@@ -264,7 +264,9 @@ def sweep_of(text: str, name: str) -> Sweep:
         try:
             found.append(read_sweep(Path(path).read_text(), K=COUNT.read(K, name) if K else None))
         except OSError as error:
-            raise ValueError(f"{name} must name files that can be read, got {path!r}: {error.strerror}") from None
+            raise ValueError(
+                f"{name} must name files that can be read, got {path!r}: {error.strerror}"
+            ) from None
     return sum(found[1:], found[0])
 
 
@@ -292,7 +294,9 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
             f"{', '.join(map(call, _HOSTS))} must be given together, got no {' and no '.join(missing)}"
         )
     if out["beta_bytes_per_s"] is None and out["sweep"] is None:
-        raise ValueError(f"{call('beta_bytes_per_s')} must be given, or {call('sweep')}, what was measured on it")
+        raise ValueError(
+            f"{call('beta_bytes_per_s')} must be given, or {call('sweep')}, what was measured on it"
+        )
     if isinstance(out["sweep"], list | tuple):
         out["sweep"] = Sweep(tuple(out["sweep"]))
     if out["sweep"] is not None:

@@ -69,7 +69,9 @@ class Network(NamedTuple):
                 return Exchange(0.0, 0.0, "measured")
             seconds, least = (self.curve.predict(K, n).seconds for n in (nbytes, self.curve.shortest(K)))
             return Exchange(min(least, seconds), max(0.0, seconds - least), "measured")
-        offered = {name: form for name, form in self._forms.items() if name != "torus" or K % self.per_host == 0}
+        offered = {
+            name: form for name, form in self._forms.items() if name != "torus" or K % self.per_host == 0
+        }
         name = best(K, nbytes, self.link, offered) if algorithm == "best" else algorithm
         return self._split(name, lambda each: evaluate(each._forms[name], K, nbytes, each.link))
 
