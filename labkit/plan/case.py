@@ -16,14 +16,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.checks import integer, number
 from labkit.network.link import Link
+from labkit.network.sweep import Sweep, read_sweep
 from labkit.plan.goals import Goal, parse_goal
 from labkit.plan.laws import format_law, parse_law
 from labkit.plan.method import DEFAULTS, Method, parse_methods
-from labkit.plan.network import ON_FLAT, ON_HOSTS, Network
+from labkit.plan.network import ON_FLAT, ON_HOSTS, Network, measured
 from labkit.plan.units import (
     COUNT,
     MILLISECONDS,
@@ -68,6 +70,7 @@ _SIZE, _MEAN_S = (SIZE.read, _POSITIVE), (SECONDS.read, _POSITIVE)
 _SHARE = (SHARE.read, partial(number, least=0, most=1))
 _SOME = (SHARE.read, partial(number, above=0, most=1))
 _TEXT = (lambda text, name: text, None)
+_SWEEP = (lambda text, name: sweep_of(text, name), None)
 _LIST = (lambda text, name: text.split(","), None)
 
 
@@ -91,6 +94,8 @@ class Case:
     layers, hidden, heads, tokens, recompute: a transformer's, for the bytes of an example's activations; or these,
     activation_bytes. memory_bytes: of a worker (`labkit.plan.fits`). mtbf_s, checkpoint_s, restart_s: one worker's mean time
     between failures, the seconds to write a checkpoint and to come back to it (`labkit.plan.failures`).
+    sweep: all-reduces as measured, a `Sweep` or its points [K, bytes, seconds], in place of the links' price of them; where
+    beta_bytes_per_s is not given, what the longest vector measured says of it.
     price_per_worker_hour: in any currency. allreduce: "best", whichever costs least, or the name of one.
     S_min_steps and B_crit_examples: the hyperbola of steps to the accuracy, S_min (1 + B_crit / B) with batches of B; or
     total_examples: so many in all, whatever the batch, which is right far below the critical batch size and optimistic
@@ -127,8 +132,10 @@ class Case:
         "share of a hidden sum's time by which computing gets longer", 0.0)
     law: Fleet = _quantity("job --stragglers LAW", _TEXT,  # noqa: RUF009
         "law of the workers' speeds, below; none is the default", None)
-    beta_bytes_per_s: float = _quantity("cluster --network 25Gbit/s", _RATE,
-        "rate of a link (between hosts): bit or B; bare numbers are bytes/s")
+    beta_bytes_per_s: float | None = _quantity("cluster --network 25Gbit/s", _RATE,
+        "rate of a link (between hosts): bit or B; bare numbers are bytes/s", None)
+    sweep: Sweep | None = _quantity("cluster --sweep FILE", _SWEEP,  # noqa: RUF009
+        "what nccl-tests, gloo, OSU, IMB or doctor --json printed, in place of the price; FILE@K says K; or FILE,FILE", None)
     alpha_s: float = _quantity("cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", None)
     transport: str | None = _quantity("cluster --transport rdma", _TEXT,
         "the rates are a data sheet's, over rdma or tcp: published jobs say what is not said, and a range", None)
@@ -145,7 +152,7 @@ class Case:
     restart_s: float | None = _quantity("cluster --restart 300s", _SECONDS,
         "from a failure to the last checkpoint's state", None)
     allreduce: str = _quantity("cluster --allreduce best", _TEXT,
-        "best, or ring, halving, ...; on hosts ring or hierarchical", "best")
+        "best, or ring, halving, ...; on hosts ring, hierarchical or torus", "best")
     measured: tuple[tuple[int, float], ...] = _quantity("cluster --measured K=16:220ms", (steps, None),
         "steps that were measured, on one number of workers or several", ())
     S_min_steps: float | None = _quantity("target --steps-min 7000", _NUMBER,
@@ -173,14 +180,15 @@ class Case:
 
     @property
     def network(self) -> Network:
-        share = self.rate_share
+        curve = measured(self.sweep) if self.sweep else None
+        beta = self.beta_bytes_per_s or (curve.bandwidth if curve else math.inf)
         most = TCP_MOST if self.transport == "tcp" else math.inf
-        link = Link(self.alpha_s, min(share * self.beta_bytes_per_s, most))
+        link = Link(self.alpha_s, min(self.rate_share * beta, most))
+        copied = COPIED if self.transport else math.inf
         if self.inside_alpha_s is None or self.inside_beta_bytes_per_s is None:
-            return Network(link, link)
-        copied = 1 / COPIED if self.transport else 0.0
-        inside = Link(self.inside_alpha_s, 1 / (1 / (share * self.inside_beta_bytes_per_s) + copied))
-        return Network(link, inside, self.per_host_workers or 1)
+            return Network(link, link, curve=curve, copied=copied)
+        inside = Link(self.inside_alpha_s, self.rate_share * self.inside_beta_bytes_per_s)
+        return Network(link, inside, self.per_host_workers or 1, curve, copied)
 
     def batch(self, K: int) -> int:
         """Examples that the busiest of K workers computes in a step: b, or B / K rounded up."""
@@ -213,6 +221,8 @@ class Case:
             if (value := getattr(self, name)) is not None:
                 (out[quantity.section] if quantity.section else out)[name] = value
         out["job"]["law"] = format_law(self.law)
+        if self.sweep:
+            out["cluster"]["sweep"] = [list(point) for point in self.sweep.points]
         out |= {"K_workers": list(self.K_workers), "methods": [each.to_dict() for each in self.methods]}
         return out | {"goal": self.goal.text}
 
@@ -269,6 +279,19 @@ def read(text: str) -> dict[str, Any]:
     return out
 
 
+def sweep_of(text: str, name: str) -> Sweep:
+    """The sweep in the files that ``text`` names, FILE or FILE@K, with commas between."""
+    found = []
+    for path, _, K in (each.partition("@") for each in text.split(",")):
+        try:
+            found.append(read_sweep(Path(path).read_text(), K=int(COUNT.read(K, name)) if K else None))
+        except OSError as error:
+            raise ValueError(
+                f"{name} must name files that can be read, got {path!r}: {error.strerror}"
+            ) from None
+    return sum(found[1:], found[0])
+
+
 def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[str, Any]:
     """``given``, some fields of a case, with what is a text read into an object.
 
@@ -308,6 +331,11 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
         raise ValueError(
             f"{call('passes')} must be at most the {out['b_examples']} examples of {call('b_examples')}, got {out['passes']}"
         )
+    if out["beta_bytes_per_s"] is None and out["sweep"] is None:
+        raise ValueError(f"{call('beta_bytes_per_s')} must be given, or {call('sweep')}, as measured")
+    if (sweep := out["sweep"]) is not None:
+        out["sweep"] = sweep if isinstance(sweep, Sweep) else Sweep(sweep)
+        measured(out["sweep"])  # refuses what makes no curve
     known = ("best", *(ON_FLAT if out["per_host_workers"] in (None, 1) else ON_HOSTS))
     if out["allreduce"] not in known:
         raise ValueError(f"{call('allreduce')} must be one of {', '.join(known)}, got {out['allreduce']!r}")

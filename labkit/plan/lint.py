@@ -26,10 +26,14 @@ def lint(case: Case, rate: str | None = None) -> list[str]:
     it does where nobody typed it.
     """
     sure = rate is None or bool(re.search(r"bit|b(/s|ps)", RATE.split(rate)[1]))
-    link, inside, per_host = case.network
+    network = case.network
+    link, inside, per_host = Link(case.alpha_s, case.beta_bytes_per_s or network.link.beta), network.inside, network.per_host
     found = _of_link("network", link, meant=sure and _sold(8 * link.beta / 1e9))
     if per_host > 1:
         found += _of_link("network inside hosts", inside, meant=True)
+    if curve := network.curve:
+        doubts = [curve.predict(K, case.nbytes).doubt for K in case.K_workers if K > 1]
+        found += [f"sweep: {said}" for said in [curve.verdict, *dict.fromkeys(filter(None, doubts))][:4]]
     P, example_s, tokens = case.parameters, case.example_s, case.tokens or 1
     if P < 1000:
         found.append(f"parameters: {P} is very few: if millions are meant write {P}M")
