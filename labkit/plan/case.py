@@ -236,14 +236,14 @@ USUAL: dict[str | None, dict[str, Any]] = {
     transport: dict(zip(("rate_share", "alpha_s", "hidden_share", "law", "overhead_s"), values, strict=True))
     for transport, values in {
         None: (1.0, 0.0, 1.0, "none", 0.0),
-        "rdma": (0.95, 25e-6, 0.8, "lognormal:0.042", 6e-3),
-        "tcp": (0.95, 25e-6, 0.8, "lognormal:0.042", 6e-3),
+        "rdma": (0.9, 25e-6, 0.7, "lognormal:0.05", 6e-3),
+        "tcp": (0.9, 25e-6, 0.7, "lognormal:0.05", 6e-3),
     }.items()
 }
 #: Bytes a second that sums of GPUs get from a host through its kernel's TCP, whatever the port could.
 TCP_MOST = 3e9
 #: Bytes a second at which gradients are copied into buckets and back, after which they pass the links inside a host.
-COPIED = 18e9
+COPIED = 16e9
 #: Of each of these pairs one is given, in full; and all or none of those that make hosts, failures.
 EITHER = ((("b_examples",), ("B_examples",)), (("S_min_steps", "B_crit_examples"), ("total_examples",)))
 _TOGETHER = (
