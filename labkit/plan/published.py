@@ -24,7 +24,7 @@ import numpy as np
 from labkit.checks import FloatArray
 from labkit.plan.case import USUAL, Case
 from labkit.plan.method import parse_method
-from labkit.plan.row import AS_RUN, LOST_RANGE, MEASURED_RANGE, Row
+from labkit.plan.row import AS_RUN, CLOCKED, LOST_RANGE, MEASURED_RANGE, Row
 
 #: A data sheet's rate between two GPUs of a host, one way, bytes a second: PCIe 3.0 x16 (4.0 for an A100 or H100), six links
 #: of a V100, twelve of an A100 through a switch; where nobody says, a guess.
@@ -87,8 +87,8 @@ class Published:
     def range(self) -> tuple[float, float]:
         """Efficiencies between which nine of ten are to lie."""
         lost = 1 / self.predicted - 1
-        low, high = (1 / (1 + share * lost) for share in reversed(LOST_RANGE))
-        return low, high
+        high, low = (1 / (1 + share * lost) for share in LOST_RANGE)
+        return low / (1 + CLOCKED), high / (1 - CLOCKED)
 
     def after(self, one: Published) -> float:
         """The plan's efficiency corrected by one measured row of the same series, as ``measured`` corrects it."""

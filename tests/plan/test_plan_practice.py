@@ -9,7 +9,7 @@ from labkit.collectives import ring
 from labkit.network import Link
 from labkit.plan import Case, Row, parse_method
 from labkit.plan.case import TCP_MOST, USUAL
-from labkit.plan.row import AS_RUN, LOST_RANGE, MEASURED_RANGE
+from labkit.plan.row import AS_RUN, CLOCKED, LOST_RANGE, MEASURED_RANGE
 from labkit.plan.units import steps
 
 CASE = Case(
@@ -102,7 +102,8 @@ def test_ranges():
     assert Row(CASE, parse_method("sync"), 16).range_s is None
     sheet = Row(replace(CASE, transport="rdma"), parse_method("sync"), 16)
     lost = sheet.step.seconds - sheet.step.compute_s
-    assert sheet.range_s == pytest.approx([sheet.step.compute_s + share * lost for share in LOST_RANGE])
+    low, high = (sheet.step.compute_s + share * lost for share in LOST_RANGE)
+    assert sheet.range_s == pytest.approx([(1 - CLOCKED) * low, (1 + CLOCKED) * high])
     fed = Row(replace(CASE, measured=[(16, 0.2)]), parse_method(AS_RUN), 64)
     assert fed.range_s == pytest.approx([times * fed.step.seconds for times in MEASURED_RANGE])
 
