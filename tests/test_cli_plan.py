@@ -211,3 +211,39 @@ def test_the_help_fits_and_the_module_runs_and_imports_nothing_heavy():
     assert shown.returncode == 0 and max(map(len, shown.stdout.splitlines())) <= 100
     for key in ("alpha_s", "communicate_s", "break_even", "lognormal:sigma"):
         assert key in shown.stdout
+
+
+def test_a_sweep_stands_in_the_network_s_place_and_its_verdict_among_the_warnings(capsys, tmp_path):
+    file = Path(__file__).parent / "network" / "layouts" / "nccl-tests.txt"
+    job = [
+        "--parameters",
+        "25.6M",
+        "--example-ms",
+        "4",
+        "--b",
+        "32",
+        "--K",
+        "16",
+        "--examples",
+        "115M",
+        "--methods",
+        "sync",
+        "--no-flips",
+    ]
+    status, out, err = said(capsys, "plan", *job, "--sweep", file, "--json")
+    assert status == 0 and "sweep: " in err
+    found = json.loads(out)
+    assert found["rows"][0]["allreduce"] == "measured"
+    assert [16, 67108864.0, 1e-3] in [
+        [K, n, pytest.approx(s)] for K, n, s in found["inputs"]["cluster"]["sweep"]
+    ]
+    osu = file.with_name("osu.txt")
+    assert said(capsys, "plan", *job, "--sweep", f"{osu}@16")[0] == 0
+    for bad, why in (
+        (osu, "K must be given"),
+        (tmp_path / "none", "must name files"),
+        (f"{file}@8", "16 ranks"),
+    ):
+        status, _, err = said(capsys, "plan", *job, "--sweep", bad)
+        assert status == 2 and why in err
+    assert "--network must be given, or --sweep" in said(capsys, "plan", *job)[2]

@@ -14,7 +14,7 @@ from labkit import doctor, launch, machine
 from labkit.collectives import Measured, ring
 from labkit.collectives.measure import _one_message
 from labkit.comm import LaunchError, emulated
-from labkit.network import Link, Sample, fit
+from labkit.network import Link, Sample, fit, read_sweep
 
 
 @pytest.fixture
@@ -193,6 +193,9 @@ def test_the_command_speaks_json_and_refuses_what_it_does_not_know(known, capsys
     said = json.loads(capsys.readouterr().out)
     assert said["measured"]["allreduce"]["beta_bytes_per_s"] == pytest.approx(1e9)
     assert said["measured"]["allreduce"]["alpha_s"] == pytest.approx(1e-4)
+    assert read_sweep(json.dumps(said)).points == tuple(
+        (2, n, ring.time(2, n, Link(1e-4, 1e9))) for n in (100, 1e4, 1e6)
+    )
     assert {f["what"] for f in said["findings"]} == set(doctor._PROBES)
     assert doctor.main(["--quick", "--no-measure"]) == 0 and known == [{"rounds": 5}]
     assert "you asked for a look only" in capsys.readouterr().out

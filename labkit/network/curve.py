@@ -70,8 +70,10 @@ class Curve:
     def predict(self, K: int, nbytes: float) -> Prediction:
         """The all-reduce of ``nbytes`` bytes (> 0) by K >= 2 ranks, measured or not."""
         K, nbytes = integer("K", K, least=2), number("nbytes", nbytes, above=0)
-        name, errors = (self.model, self._errors) if K in self.sweep.Ks else (self.model_between, self._errors_K)
-        seconds = float(self._learn(name, self._rows)(K, nbytes))
+        name, errors = (
+            (self.model, self._errors) if K in self.sweep.Ks else (self.model_between, self._errors_K)
+        )
+        seconds = float(self._models[name](K, nbytes))
         if doubt := self._doubt(K, nbytes):
             return Prediction(seconds, 0.0, math.inf, self.level, doubt)
         known = np.sort(np.abs(errors[name][np.isfinite(errors[name])]))
@@ -94,6 +96,16 @@ class Curve:
         """The models that there are points enough for."""
         return tuple(name for name, learn in _MODELS.items() if next(learn(self._rows), None) is not None)
 
+    def shortest(self, K: int) -> float:
+        """The smallest size measured, in bytes, with K ranks or any."""
+        return float(min(n for k, n in self._rows[:, [0, 2]] if K not in self.sweep.Ks or k == K))
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second that the longest vector of the largest K got of a ring's links: 2 (K-1)/K n over its seconds."""
+        K, _, n, seconds = self._rows[-1]
+        return float(_volume(K, n) / seconds)
+
     @cached_property
     def model(self) -> str:
         """The model with the least mean error on sizes held out."""
@@ -114,6 +126,8 @@ class Curve:
         """The sentences of ``found``, or that alpha-beta is not contradicted; and which model is used for what it misses."""
         median, worst = self.error()
         said = " ".join(self.found.values()) or "Alpha-beta is not contradicted by these times."
+        if math.isnan(median):
+            return said
         return f"{said} Used: {self.model}, held-out error {median:.0%} (median), {worst:.0%} (worst)."
 
     # -- held-out errors ------------------------------------------------------------------------------------
@@ -133,7 +147,7 @@ class Curve:
     @cached_property
     def _errors_K(self) -> dict[str, FloatArray]:
         K = self._rows[:, 0]
-        ends = (K == K[0]) | (K == K[-1])  # beyond them nothing is promised
+        ends = (K[0] == K) | (K[-1] == K)  # beyond them nothing is promised
         return self._held_out(np.where(ends, math.nan, K)) if not ends.all() else self._errors
 
     def _held_out(self, key: FloatArray) -> dict[str, FloatArray]:
@@ -147,6 +161,10 @@ class Curve:
                     seconds = self._learn(name, rest)(rows[left, 0], rows[left, 2])
                     errors[left] = np.log(rows[left, 3] / seconds)
         return out
+
+    @cached_property
+    def _models(self) -> dict[str, _Model]:
+        return {name: self._learn(name, self._rows) for name in self.models}
 
     def _least(self, errors: Mapping[str, FloatArray]) -> str:
         known = {name: np.abs(each[np.isfinite(each)]) for name, each in errors.items()}
@@ -172,7 +190,9 @@ class Curve:
         if not tried:
             return self._learn("alpha-beta", rows)
         _, theta, columns = min(tried, key=lambda each: each[0])
-        return lambda K, n: np.maximum(columns(*where(K, n).T) @ theta, 1e-12).reshape(np.broadcast(K, n).shape)
+        return lambda K, n: np.maximum(columns(*where(K, n).T) @ theta, 1e-12).reshape(
+            np.broadcast(K, n).shape
+        )
 
     # -- what is refused --------------------------------------------------------------------------------------
     def _doubt(self, K: int, nbytes: float) -> str:
@@ -188,12 +208,18 @@ class Curve:
             i = int(np.searchsorted(Ks, K))
             return self._doubt(Ks[i - 1], nbytes) or self._doubt(Ks[i], nbytes)
         mine = self._rows[:, 0] == K
-        n, s, miss = self._rows[mine, 2], self._rows[mine, 3], np.expm1(np.abs(self._errors[self.model][mine]))
+        n, s, miss = (
+            self._rows[mine, 2],
+            self._rows[mine, 3],
+            np.expm1(np.abs(self._errors[self.model][mine])),
+        )
         if len(n) < 4:
             return f"only {len(n)} sizes were measured with K = {K}."
         steep = np.diff(np.log(s)) / np.diff(np.log(n))
         if nbytes > n[-1] and (nbytes > BEYOND * n[-1] or steep[-1] < 0.5 or miss[-1] > WORST):
-            return f"{nbytes:.3g} bytes are {nbytes / n[-1]:.3g} times the largest size measured, {n[-1]:.3g}."
+            return (
+                f"{nbytes:.3g} bytes are {nbytes / n[-1]:.3g} times the largest size measured, {n[-1]:.3g}."
+            )
         if nbytes < n[0] and steep[0] > 0.1:
             return f"{nbytes:.3g} bytes are below the smallest size measured, {n[0]:.3g}, where time still falls."
         inner = miss[1:-1]
@@ -202,7 +228,11 @@ class Curve:
         if n[0] < nbytes < n[-1] and nbytes not in n:
             i = int(np.searchsorted(n, nbytes))
             near = max(miss[j] for j in (i - 1, i) if 0 < j < len(n) - 1)
-            if near > WORST or steep[i - 1] < 0 and s[i - 1] > 1.3 * s[i] or s[i] > 1.3 * s[i - 1] * n[i] / n[i - 1]:
+            if (
+                near > WORST
+                or (steep[i - 1] < 0 and s[i - 1] > 1.3 * s[i])
+                or s[i] > 1.3 * s[i - 1] * n[i] / n[i - 1]
+            ):
                 return f"times jump near {nbytes:.3g} bytes: there a size left out is missed by {near:.0%}."
         return ""
 
@@ -219,7 +249,11 @@ class Curve:
                 left = -np.log(X @ theta)
             else:
                 theta, left = np.array([0.0, mine[-1, 3] / ring / mine[-1, 2]]), np.zeros(0)
-            latency = max(mine[0, 3] - theta[1] * ring * mine[0, 2], 0.1 * mine[0, 3]) if len(mine) >= 3 else math.nan
+            latency = (
+                max(mine[0, 3] - theta[1] * ring * mine[0, 2], 0.1 * mine[0, 3])
+                if len(mine) >= 3
+                else math.nan
+            )
             by_K.append((K, mine[0, 1], 1 / max(theta[1], 1e-300), latency, left))
         p = order_p([left for *_, left in by_K])
         most = max((float(np.abs(left).max(initial=0)) for *_, left in by_K), default=0.0)
@@ -235,16 +269,22 @@ class Curve:
         K, H, beta, latency = (np.array(each, dtype=float) for each in list(zip(*by_K, strict=True))[:4])
         slope, p = trend_p(np.log(H), np.log(beta))
         if slope < 0 and p < 2 * level and -math.expm1(slope * np.ptp(np.log(H))) > MATTERS:
-            yield "contention", (
-                f"Contention: bandwidth falls from {beta[0] / 1e9:.3g} GB/s on {H[0]:.0f} to {beta[-1] / 1e9:.3g} GB/s "
-                f"on {H[-1]:.0f} hosts, as hosts^{slope:.2f} (p = {p:.1g})."
+            yield (
+                "contention",
+                (
+                    f"Contention: bandwidth falls from {beta[0] / 1e9:.3g} GB/s on {H[0]:.0f} to {beta[-1] / 1e9:.3g} GB/s "
+                    f"on {H[-1]:.0f} hosts, as hosts^{slope:.2f} (p = {p:.1g})."
+                ),
             )
         slope, p = trend_p(np.log(K - 1), np.log(latency / (K - 1)))
         if p < level and abs(slope) > 0.2:
             way = "log2 K" if slope < 0 else "more than K"
-            yield "latency by hosts", (
-                f"Latency grows with hosts: {1e6 * latency[0]:.3g} us with K = {K[0]:.0f}, {1e6 * latency[-1]:.3g} us "
-                f"with {K[-1]:.0f}, as K^{1 + slope:.2f} where a ring's is K - 1: like {way} (p = {p:.1g})."
+            yield (
+                "latency by hosts",
+                (
+                    f"Latency grows with hosts: {1e6 * latency[0]:.3g} us with K = {K[0]:.0f}, {1e6 * latency[-1]:.3g} us "
+                    f"with {K[-1]:.0f}, as K^{1 + slope:.2f} where a ring's is K - 1: like {way} (p = {p:.1g})."
+                ),
             )
 
 
@@ -263,7 +303,11 @@ def _two_regimes(rows: FloatArray) -> Iterator[Any]:
     sizes = np.unique(rows[:, 2])[1:-2]
     for last in sizes[:: max(1, len(sizes) // 15)] if len(sizes) >= 2 else []:
         yield lambda K, H, n, last=last: np.concatenate(
-            [np.stack([2 * (K - 1), _volume(K, n)], axis=1) * side[:, None] for side in (n <= last, n > last)], axis=1
+            [
+                np.stack([2 * (K - 1), _volume(K, n)], axis=1) * side[:, None]
+                for side in (n <= last, n > last)
+            ],
+            axis=1,
         )
 
 
@@ -299,8 +343,8 @@ def _between(rows: FloatArray) -> _Model:
 
     def one(K: float, n: float) -> float:
         i = int(np.clip(np.searchsorted(Ks, K), 0, len(Ks) - 1))
-        if K == Ks[i] or not Ks[0] < K < Ks[-1]:
-            return curves[Ks[i]](n) * (1 if K == Ks[i] else _volume(K, 1) / _volume(Ks[i], 1))
+        if Ks[i] == K or not Ks[0] < K < Ks[-1]:
+            return curves[Ks[i]](n) * (1 if Ks[i] == K else _volume(K, 1) / _volume(Ks[i], 1))
         part = math.log(K / Ks[i - 1]) / math.log(Ks[i] / Ks[i - 1])
         return math.exp((1 - part) * math.log(curves[Ks[i - 1]](n)) + part * math.log(curves[Ks[i]](n)))
 

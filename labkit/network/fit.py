@@ -100,7 +100,9 @@ class Fit:
         vectors have a trend with K, as where hosts contend. `Curve` says more, of the times of one all-reduce.
         """
         by_K: dict[int, list[tuple[float, float]]] = {}
-        for sample, residual in zip(self.samples, self.residuals.tolist(), strict=True):
+        for sample, residual in sorted(
+            zip(self.samples, self.residuals.tolist(), strict=True), key=lambda each: each[0].K
+        ):
             by_K.setdefault(sample.K, []).append((sample.nbytes, residual))
         groups = [np.array([r for _, r in sorted(each, key=lambda pair: pair[0])]) for each in by_K.values()]
         said, p = [], order_p(groups)
@@ -110,8 +112,9 @@ class Fit:
         slope, p = trend_p(np.log(list(by_K)), np.array(ends))
         if p < LEVEL / 2 and abs(slope) * np.ptp(np.log(list(by_K))) > 0.15:
             what = "bandwidth falls with K, as by contention" if slope > 0 else "bandwidth rises with K"
-            said.append(f"{what}: the longest vectors take {math.exp(ends[0]):.2g} times what is predicted with "
-                        f"K = {list(by_K)[0]}, {math.exp(ends[-1]):.2g} times with {list(by_K)[-1]} (p = {p:.1g})")  # fmt: skip
+            first, last = (f"{math.exp(r):.2g} times what is predicted with K = {K}" for r, K in
+                           ((ends[0], min(by_K)), (ends[-1], max(by_K))))  # fmt: skip
+            said.append(f"{what}: the longest vectors take {first}, {last} (p = {p:.1g})")
         return "lack of fit: " + "; ".join(said) if said else ""
 
     @property

@@ -20,7 +20,7 @@ class Link:
     """A link between two workers.
 
     alpha: seconds per message, finite and >= 0.
-    beta: bytes of payload per second, > 0, not the rate on the wire (``goodput``); ``math.inf`` is a link that costs latency only.
+    beta: bytes of payload per second, > 0, not the rate on the wire (``goodput``); ``math.inf``: it costs latency only.
     Raises ValueError for anything else.
 
     >>> Link(alpha=0.001, beta=1e6).seconds(4000)

@@ -1,8 +1,8 @@
 """What a benchmark printed, as numbers: the times of an all-reduce by size, read from the text of the tool that took them.
 
-nccl-tests and rccl-tests (``all_reduce_perf``, layouts of 2017 to 2026), gloo's ``benchmark``, ``osu_allreduce`` of the OSU
-micro-benchmarks, IMB's ``Allreduce``, ``python -m labkit doctor --json``. Columns are found by their names, not by their places. Each prints a
-mean or a median over repetitions: of gloo the median (p50) is taken, of OSU and IMB the average over ranks.
+nccl-tests and rccl-tests (``all_reduce_perf``, layouts of 2017 to 2026), gloo's ``benchmark``, ``osu_allreduce``, IMB's
+``Allreduce``, ``python -m labkit doctor --json``. Columns are found by their names, not by their places. Of gloo the median
+(p50) is taken, of OSU and IMB the average over ranks.
 
 Symbols: K ranks; n bytes of the vector.
 """
@@ -110,18 +110,25 @@ def _rows(lines: list[str], head: str, time: str, in_place: bool) -> Iterable[tu
             continue
         if len(cells) < len(names):
             raise ValueError(f"text must have {len(names)} columns in every row, got {line.strip()!r}")
-        way = slice(None) if in_place and time == "time" else slice(None, None, -1)  # of two of a name the last
+        way = (
+            slice(None) if in_place and time == "time" else slice(None, None, -1)
+        )  # of two of a name the last
         row = dict(zip(names[way], cells[: len(names)][way], strict=True))
         us, wrong = row[time], row.get("#wrong", "0")
         if wrong.isdigit() and int(wrong):
-            raise ValueError(f"text must hold right sums, but {wrong} elements of {cells[0]} bytes are #wrong")
+            raise ValueError(
+                f"text must hold right sums, but {wrong} elements of {cells[0]} bytes are #wrong"
+            )
         try:
             seconds = float(us) * 1e-6
         except ValueError:
             seconds = math.nan
         if not (math.isfinite(seconds) and seconds > 0):
             raise ValueError(f"text must hold times > 0 us, got {us!r} for the row {' '.join(cells[:4])!r}")
-        yield float(row["size"] if "size" in row else cells[0]) * (4 if names[0] == "elements" else 1), seconds
+        yield (
+            float(row["size"] if "size" in row else cells[0]) * (4 if names[0] == "elements" else 1),
+            seconds,
+        )
 
 
 def _ranks(lines: list[str]) -> tuple[int | None, int | None]:
@@ -142,5 +149,7 @@ def _of_doctor(text: str) -> Sweep:
         raise ValueError(f"text must be the JSON of labkit doctor, but {error}") from None
     points = measured.get("allreduce", {}).get("points")
     if not points:
-        raise ValueError("text must hold measured.allreduce.points, as labkit doctor --json prints, but has none")
+        raise ValueError(
+            "text must hold measured.allreduce.points, as labkit doctor --json prints, but has none"
+        )
     return Sweep(tuple(tuple(each) for each in points))

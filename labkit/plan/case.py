@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.checks import integer, number
 from labkit.network.link import Link
+from labkit.network.sweep import Sweep, read_sweep
 from labkit.plan.goals import Goal, parse_goal
 from labkit.plan.laws import format_law, parse_law
 from labkit.plan.method import DEFAULTS, Method, parse_methods
-from labkit.plan.network import ON_FLAT, ON_HOSTS, Network
+from labkit.plan.network import ON_FLAT, ON_HOSTS, Network, measured
 from labkit.plan.units import COUNT, MILLISECONDS, PRICE, RATE, SECONDS, SHARE, precision, workers
 from labkit.timing import Fleet
 
@@ -53,6 +56,7 @@ _COUNT, _NUMBER, _BYTES = (COUNT.read, _WHOLE), (COUNT.read, _POSITIVE), (precis
 _SECONDS, _RATE, _PRICE = (SECONDS.read, _AMOUNT), (RATE.read, _POSITIVE), (PRICE.read, _AMOUNT)
 _SHARE = (SHARE.read, partial(number, least=0, most=1))
 _TEXT = (lambda text, name: text, None)
+_SWEEP = (lambda text, name: sweep_of(text, name), None)
 _LIST = (lambda text, name: text.split(","), None)
 
 
@@ -67,6 +71,8 @@ class Case:
     law: of the *factor* by which a worker's step is longer than ``compute_s(b)``, a Fleet or its text ("lognormal:0.1").
     alpha_s, beta_bytes_per_s: the link between any two workers, or between hosts of ``per_host_workers`` workers, which
     share the host's port and have the link inside_alpha_s, inside_beta_bytes_per_s among themselves.
+    sweep: all-reduces as measured, a `Sweep` or its points [K, bytes, seconds], in place of the links' price of them; where
+    beta_bytes_per_s is not given, what the longest vector measured says of it.
     price_per_worker_hour: in any currency. allreduce: "best", whichever costs least, or the name of one.
     S_min_steps and B_crit_examples: the hyperbola of steps to the accuracy, S_min (1 + B_crit / B) with batches of B; or
     total_examples: so many in all, whatever the batch, which is right far below the critical batch size and optimistic
@@ -103,10 +109,17 @@ class Case:
     law: Fleet = _quantity(  # noqa: RUF009
         "job --stragglers LAW", _TEXT, "law of the workers' speeds, below; none is the default", "none"
     )
-    beta_bytes_per_s: float = _quantity(
+    beta_bytes_per_s: float | None = _quantity(
         "cluster --network 25Gbit/s",
         _RATE,
-        "rate of a link (between hosts): bit or B; bare numbers are bytes/s",
+        "goodput of a link (between hosts; about 6 %% less than a port's rate): bit or B; bare numbers are bytes/s",
+        None,
+    )
+    sweep: Sweep | None = _quantity(  # noqa: RUF009
+        "cluster --sweep FILE",
+        _SWEEP,
+        "what nccl-tests, gloo, OSU, IMB or doctor --json printed, in place of the price; FILE@K says K; or FILE,FILE",
+        None,
     )
     alpha_s: float = _quantity(
         "cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", 0.0
@@ -126,7 +139,7 @@ class Case:
     allreduce: str = _quantity(
         "cluster --allreduce best",
         _TEXT,
-        "best, or ring, halving, ...; on hosts ring or hierarchical",
+        "best, or ring, halving, ...; on hosts ring, hierarchical or torus",
         "best",
     )
     S_min_steps: float | None = _quantity(
@@ -164,12 +177,12 @@ class Case:
 
     @property
     def network(self) -> Network:
-        link = Link(self.alpha_s, self.beta_bytes_per_s)
+        curve = measured(self.sweep) if self.sweep else None
+        link = Link(self.alpha_s, self.beta_bytes_per_s or (curve.bandwidth if curve else math.inf))
         if self.inside_alpha_s is None or self.inside_beta_bytes_per_s is None:
-            return Network(link, link)
-        return Network(
-            link, Link(self.inside_alpha_s, self.inside_beta_bytes_per_s), self.per_host_workers or 1
-        )
+            return Network(link, link, curve=curve)
+        inside = Link(self.inside_alpha_s, self.inside_beta_bytes_per_s)
+        return Network(link, inside, self.per_host_workers or 1, curve)
 
     def batch(self, K: int) -> int:
         """Examples that the busiest of K workers computes in a step: b, or B / K rounded up."""
@@ -202,6 +215,8 @@ class Case:
             if (value := getattr(self, name)) is not None:
                 (out[quantity.section] if quantity.section else out)[name] = value
         out["job"]["law"] = format_law(self.law)
+        if self.sweep:
+            out["cluster"]["sweep"] = [list(point) for point in self.sweep.points]
         out |= {"K_workers": list(self.K_workers), "methods": [each.to_dict() for each in self.methods]}
         return out | {"goal": self.goal.text}
 
@@ -241,6 +256,20 @@ def read(text: str) -> dict[str, Any]:
     return out
 
 
+def sweep_of(text: str, name: str) -> Sweep:
+    """The sweep in the files that ``text`` names, FILE or FILE@K, with commas between."""
+    found = []
+    for each in text.split(","):
+        path, _, K = each.partition("@")
+        try:
+            found.append(read_sweep(Path(path).read_text(), K=COUNT.read(K, name) if K else None))
+        except OSError as error:
+            raise ValueError(
+                f"{name} must name files that can be read, got {path!r}: {error.strerror}"
+            ) from None
+    return sum(found[1:], found[0])
+
+
 def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[str, Any]:
     """``given``, some fields of a case, with what is a text read into an object.
 
@@ -264,6 +293,14 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
         raise ValueError(
             f"{', '.join(map(call, _HOSTS))} must be given together, got no {' and no '.join(missing)}"
         )
+    if out["beta_bytes_per_s"] is None and out["sweep"] is None:
+        raise ValueError(
+            f"{call('beta_bytes_per_s')} must be given, or {call('sweep')}, what was measured on it"
+        )
+    if isinstance(out["sweep"], list | tuple):
+        out["sweep"] = Sweep(tuple(out["sweep"]))
+    if out["sweep"] is not None:
+        measured(out["sweep"])  # refuses what makes no curve
     known = ("best", *(ON_FLAT if out["per_host_workers"] in (None, 1) else ON_HOSTS))
     if out["allreduce"] not in known:
         raise ValueError(f"{call('allreduce')} must be one of {', '.join(known)}, got {out['allreduce']!r}")

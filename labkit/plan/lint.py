@@ -24,10 +24,13 @@ def lint(case: Case, rate: str | None = None) -> list[str]:
     it does where nobody typed it.
     """
     sure = rate is None or bool(re.search(r"bit|b(/s|ps)", RATE.split(rate)[1]))
-    link, inside, per_host = case.network
+    link, inside, per_host, _ = case.network
     found = _of_link("network", link, meant=sure and 8 * link.beta / 1e9 in LINE_RATES)
     if per_host > 1:
         found += _of_link("network inside hosts", inside, meant=True)
+    if curve := case.network.curve:
+        doubts = [curve.predict(K, case.nbytes).doubt for K in case.K_workers if K > 1]
+        found += [f"sweep: {said}" for said in [curve.verdict, *dict.fromkeys(filter(None, doubts))][:4]]
     P, example_s = case.parameters, case.example_s
     if P < 1000:
         found.append(f"parameters: {P} is very few: if millions are meant write {P}M")

@@ -109,7 +109,7 @@ class _Dial(NamedTuple):
 
 def _dials(case: Case, K_max: int) -> list[_Dial]:
     """The dials of a case with one K: K, beta, alpha, P and the slowdown of one straggler."""
-    K, P, alpha, beta = case.K_workers[0], case.parameters, case.alpha_s, case.beta_bytes_per_s
+    K, P, alpha, beta = case.K_workers[0], case.parameters, case.alpha_s, case.network.link.beta
     law = case.law if isinstance(case.law, OneStraggler) else OneStraggler(case.law, 1.0)
     slow = law.slowdown
     found = [

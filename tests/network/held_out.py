@@ -1,9 +1,9 @@
 """What each model of a measured all-reduce misses by on sizes and K it was not shown: ``python tests/network/held_out.py``.
 
-The sweeps (``sweeps.toml``: published times of all-reduces, numbers with their source) are split by publisher, the first word
-of a source's key: publishers in order of the SHA-256 of that word go in turn to ``development``, which models and thresholds
-were made on, and ``test``, which was looked at once, when they were done. The rule is older than the models. Sources that
-were found later (``late``) are for the test, if their publisher is not already in the development half.
+The sweeps (``sweeps.toml``: published times of all-reduces, numbers with their source) are split by publisher, the first
+word of a source's key: publishers in order of the SHA-256 of that word go in turn to ``development``, which models and
+thresholds were made on, and ``test``, looked at once, when they were done. The rule is older than the models. Sources
+that were found later (``late``) are for the test, if their publisher is not already in the development half.
 
 A size is left out of its sweep, a `Curve` made of all others, *its* choice of a model and its own held-out errors included,
 and asked for the size: it may refuse. So refusals, too, are made without the number they are judged by. A sweep of which it
@@ -68,7 +68,12 @@ def table(half: str) -> list[dict[str, Any]]:
             kept = errors[[not doubt for doubt in doubts]]
             row = {"source": source["source"], "name": each["name"], "K": each["K"], "sizes": len(errors)}
             row |= {name: curve.error(name) for name in MODELS}
-            row |= {"chosen": curve.model, "kept": kept, "doubts": [d for d in doubts if d], "found": [*curve.found]}
+            row |= {
+                "chosen": curve.model,
+                "kept": kept,
+                "doubts": [d for d in doubts if d],
+                "found": [*curve.found],
+            }
             rows.append(row)
     return rows
 
@@ -86,7 +91,9 @@ def series(half: str) -> list[tuple[str, Curve]]:
 def main() -> None:
     for half in sys.argv[1:] or HALVES:
         rows = table(half)
-        print(f"\n{half}: {len(rows)} sweeps; median / worst error in % of sizes left out, by model; of the choice, refused")
+        print(
+            f"\n{half}: {len(rows)} sweeps; median / worst error in % of sizes left out, by model; of the choice, refused"
+        )
         for row in rows:
             kept, refused = row["kept"], len(row["doubts"])
             models = "".join(f"{100 * row[m][0]:7.1f} /{100 * row[m][1]:6.0f}" for m in MODELS)
@@ -98,7 +105,9 @@ def main() -> None:
         kept = np.concatenate([row["kept"] for row in rows])
         some = [row["kept"] for row in rows if len(row["kept"])]
         for m in MODELS:
-            print(f"{m}: medians {100 * np.median([r[m][0] for r in rows]):.1f} %, worst {100 * max(r[m][1] for r in rows):.0f} %")
+            print(
+                f"{m}: medians {100 * np.median([r[m][0] for r in rows]):.1f} %, worst {100 * max(r[m][1] for r in rows):.0f} %"
+            )
         print(
             f"chosen: median of all {100 * np.median(kept):.1f} %, largest median of a sweep "
             f"{100 * max(np.median(k) for k in some):.1f} %, beyond 30 %: {sum(kept > 0.3)} of {len(kept)} predictions in "
@@ -108,7 +117,9 @@ def main() -> None:
         for name, curve in series(half):
             errors = {m: curve.error(m, "K") for m in curve.models}
             said = ", ".join(f"{m} {100 * a:.1f} / {100 * b:.0f}" for m, (a, b) in errors.items())
-            print(f"K left out, {name}, K = {curve.sweep.Ks}: {said}; used {curve.model_between}. {' '.join(curve.found.values())}")
+            print(
+                f"K left out, {name}, K = {curve.sweep.Ks}: {said}; used {curve.model_between}. {' '.join(curve.found.values())}"
+            )
 
 
 if __name__ == "__main__":
