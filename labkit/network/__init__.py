@@ -8,19 +8,6 @@ from labkit.network.link import Link, goodput
 from labkit.network.sweep import Sweep, read_sweep
 
 __all__ = [
-    "Curve",
-    "Fit",
-    "Form",
-    "Link",
-    "Prediction",
-    "Sample",
-    "Sweep",
-    "Terms",
-    "fit",
-    "goodput",
-    "least_bytes",
-    "least_rounds",
-    "least_time",
-    "read_sweep",
-    "terms",
-]
+    "Curve", "Fit", "Form", "Link", "Prediction", "Sample", "Sweep", "Terms", "fit", "goodput", "least_bytes",
+    "least_rounds", "least_time", "read_sweep", "terms",
+]  # fmt: skip

@@ -34,6 +34,8 @@ from labkit.network.sweep import Sweep
 WORST, USUAL = 0.2, 0.12
 #: A deviation that matters, relatively; times the largest size, how far beyond it a prediction goes.
 MATTERS, BEYOND = 0.15, 4.0
+#: In order; of equals the first is chosen.
+MODELS = ("alpha-beta", "two regimes", "latency by hosts", "contention", "interpolation")
 _Model = Callable[[Any, Any], Any]
 
 
@@ -70,9 +72,8 @@ class Curve:
     def predict(self, K: int, nbytes: float) -> Prediction:
         """The all-reduce of ``nbytes`` bytes (> 0) by K >= 2 ranks, measured or not."""
         K, nbytes = integer("K", K, least=2), number("nbytes", nbytes, above=0)
-        name, errors = (
-            (self.model, self._errors) if K in self.sweep.Ks else (self.model_between, self._errors_K)
-        )
+        there = K in self.sweep.Ks
+        name, errors = (self.model, self._errors) if there else (self.model_between, self._errors_K)
         seconds = float(self._models[name](K, nbytes))
         if doubt := self._doubt(K, nbytes):
             return Prediction(seconds, 0.0, math.inf, self.level, doubt)
@@ -94,7 +95,7 @@ class Curve:
     @property
     def models(self) -> tuple[str, ...]:
         """The models that there are points enough for."""
-        return tuple(name for name, learn in _MODELS.items() if next(learn(self._rows), None) is not None)
+        return tuple(name for name in MODELS if next(_designs(name, self._rows), None))
 
     def shortest(self, K: int) -> float:
         """The smallest size measured, in bytes, with K ranks or any."""
@@ -171,28 +172,21 @@ class Curve:
         return min(known, key=lambda name: known[name].mean() if len(known[name]) else math.inf)
 
     def _learn(self, name: str, rows: FloatArray) -> _Model:
-        hosts = {int(K): H for K, H in self._rows[:, :2]}
-        per_host = self._rows[-1, 0] / self._rows[-1, 1]
-
-        def where(K: Any, n: Any) -> FloatArray:
-            K, n = np.broadcast_arrays(np.asarray(K, dtype=float), np.asarray(n, dtype=float))
-            H = np.vectorize(lambda k: hosts.get(int(k), max(1.0, k / per_host)), otypes=[float])(K)
-            return np.stack([K, H, n], axis=-1).reshape(-1, 3)
-
         if name == "interpolation":
             return _between(rows)
-        tried = []
-        for columns in _MODELS[name](rows):
-            X = columns(*rows[:, :3].T) / rows[:, 3:]
-            size = np.maximum(np.linalg.norm(X, axis=0), 1e-300)
-            theta, left = scipy("optimize").nnls(X / size, np.ones(len(X)))
-            tried.append((left, theta / size, columns))
-        if not tried:
-            return self._learn("alpha-beta", rows)
-        _, theta, columns = min(tried, key=lambda each: each[0])
-        return lambda K, n: np.maximum(columns(*where(K, n).T) @ theta, 1e-12).reshape(
-            np.broadcast(K, n).shape
-        )
+        Ks, hosts = self._rows[:, :2].T
+        best: tuple[float, Any, Any] = (math.inf, None, None)
+        for columns in [*_designs(name, rows)] or _designs("alpha-beta", rows):
+            theta, left = _nonnegative(columns(*rows[:, :3].T), rows[:, 3])
+            best = min(best, (left, theta, columns), key=lambda each: each[0])
+        _, theta, columns = best
+
+        def seconds(K: Any, n: Any) -> Any:
+            K, n = np.broadcast_arrays(np.asarray(K, dtype=float), n)
+            X = columns(K, np.interp(K, Ks, hosts), n)
+            return np.maximum(sum(t * x for t, x in zip(theta, X, strict=True)), 1e-12)
+
+        return seconds
 
     # -- what is refused --------------------------------------------------------------------------------------
     def _doubt(self, K: int, nbytes: float) -> str:
@@ -208,18 +202,12 @@ class Curve:
             i = int(np.searchsorted(Ks, K))
             return self._doubt(Ks[i - 1], nbytes) or self._doubt(Ks[i], nbytes)
         mine = self._rows[:, 0] == K
-        n, s, miss = (
-            self._rows[mine, 2],
-            self._rows[mine, 3],
-            np.expm1(np.abs(self._errors[self.model][mine])),
-        )
+        (n, s), miss = self._rows[mine, 2:].T, np.expm1(np.abs(self._errors[self.model][mine]))
         if len(n) < 4:
             return f"only {len(n)} sizes were measured with K = {K}."
         steep = np.diff(np.log(s)) / np.diff(np.log(n))
         if nbytes > n[-1] and (nbytes > BEYOND * n[-1] or steep[-1] < 0.5 or miss[-1] > WORST):
-            return (
-                f"{nbytes:.3g} bytes are {nbytes / n[-1]:.3g} times the largest size measured, {n[-1]:.3g}."
-            )
+            return f"{nbytes:.3g} bytes: {nbytes / n[-1]:.3g} times the largest size measured, {n[-1]:.3g}."
         if nbytes < n[0] and steep[0] > 0.1:
             return f"{nbytes:.3g} bytes are below the smallest size measured, {n[0]:.3g}, where time still falls."
         inner = miss[1:-1]
@@ -228,112 +216,85 @@ class Curve:
         if n[0] < nbytes < n[-1] and nbytes not in n:
             i = int(np.searchsorted(n, nbytes))
             near = max(miss[j] for j in (i - 1, i) if 0 < j < len(n) - 1)
-            if (
-                near > WORST
-                or (steep[i - 1] < 0 and s[i - 1] > 1.3 * s[i])
-                or s[i] > 1.3 * s[i - 1] * n[i] / n[i - 1]
-            ):
+            if near > WORST or s[i - 1] > 1.3 * s[i] or s[i] > 1.3 * s[i - 1] * n[i] / n[i - 1]:
                 return f"times jump near {nbytes:.3g} bytes: there a size left out is missed by {near:.0%}."
         return ""
 
     def _found(self) -> Iterator[tuple[str, str]]:
-        rows, by_K = self._rows, []
-        level = 0.05 / 3
-        for K in self.sweep.Ks:
-            mine = rows[rows[:, 0] == K]
-            ring = 2 * (K - 1) / K
-            if len(mine) >= 3:
-                X = np.stack([np.ones(len(mine)), ring * mine[:, 2]], axis=1) / mine[:, 3:]
-                size = np.linalg.norm(X, axis=0)
-                theta = scipy("optimize").nnls(X / size, np.ones(len(X)))[0] / size
-                left = -np.log(X @ theta)
-            else:
-                theta, left = np.array([0.0, mine[-1, 3] / ring / mine[-1, 2]]), np.zeros(0)
-            latency = (
-                max(mine[0, 3] - theta[1] * ring * mine[0, 2], 0.1 * mine[0, 3])
-                if len(mine) >= 3
-                else math.nan
-            )
-            by_K.append((K, mine[0, 1], 1 / max(theta[1], 1e-300), latency, left))
+        level, by_K = 0.05 / 3, []
+        for K in self.sweep.Ks:  # alpha and beta of each by itself
+            _, H, n, seconds = self._rows[self._rows[:, 0] == K].T
+            volume, left, latency = _volume(K, n), np.zeros(0), math.nan
+            per_byte = seconds[-1] / volume[-1]
+            if len(n) >= 3:
+                (a, per_byte), _ = _nonnegative([np.ones(len(n)), volume], seconds)
+                left = np.log(seconds / (a + per_byte * volume))
+                latency = max(seconds[0] - per_byte * volume[0], 0.1 * seconds[0])
+            by_K.append((K, H[0], 1 / max(per_byte, 1e-300), latency, left))
         p = order_p([left for *_, left in by_K])
         most = max((float(np.abs(left).max(initial=0)) for *_, left in by_K), default=0.0)
         if p < level and most > MATTERS:
-            sentence = (
-                f"residuals of alpha-beta follow the size (p = {p:.1g}) and reach {math.expm1(most):.0%}: "
-                f"not one straight line."
+            name, why = (
+                "not straight",
+                f"alpha-beta's residuals follow the size (p = {p:.1g}), up to {math.expm1(most):.0%}",
             )
-            two, one = self.error("two regimes")[0], self.error("alpha-beta")[0]
-            if "two regimes" in self.models and two < 0.8 * one:
-                sentence = f"Two regimes: {sentence[:-1]}; two lines miss sizes left out by {two:.0%}, one by {one:.0%}."
-            yield "two regimes" if sentence[0] == "T" else "not straight", sentence[0].upper() + sentence[1:]
+            two, one = (
+                self.error(model)[0] if model in self.models else 1 for model in ("two regimes", "alpha-beta")
+            )
+            if two < 0.8 * one:
+                name, why = (
+                    "two regimes",
+                    f"{why}; two lines miss sizes left out by {two:.0%}, one by {one:.0%}",
+                )
+            yield name, f"{name.capitalize()}: {why}."
         K, H, beta, latency = (np.array(each, dtype=float) for each in list(zip(*by_K, strict=True))[:4])
         slope, p = trend_p(np.log(H), np.log(beta))
         if slope < 0 and p < 2 * level and -math.expm1(slope * np.ptp(np.log(H))) > MATTERS:
+            fall = f"{beta[0] / 1e9:.3g} GB/s on {H[0]:.0f} to {beta[-1] / 1e9:.3g} GB/s on {H[-1]:.0f} hosts"
             yield (
                 "contention",
-                (
-                    f"Contention: bandwidth falls from {beta[0] / 1e9:.3g} GB/s on {H[0]:.0f} to {beta[-1] / 1e9:.3g} GB/s "
-                    f"on {H[-1]:.0f} hosts, as hosts^{slope:.2f} (p = {p:.1g})."
-                ),
+                f"Contention: bandwidth falls from {fall}, as hosts^{slope:.2f} (p = {p:.1g}).",
             )
         slope, p = trend_p(np.log(K - 1), np.log(latency / (K - 1)))
         if p < level and abs(slope) > 0.2:
-            way = "log2 K" if slope < 0 else "more than K"
-            yield (
-                "latency by hosts",
-                (
-                    f"Latency grows with hosts: {1e6 * latency[0]:.3g} us with K = {K[0]:.0f}, {1e6 * latency[-1]:.3g} us "
-                    f"with {K[-1]:.0f}, as K^{1 + slope:.2f} where a ring's is K - 1: like {way} (p = {p:.1g})."
-                ),
+            way = f"as K^{1 + slope:.2f}, {'like log2 K' if slope < 0 else 'more than K'}, where a ring's is K - 1"
+            grows = (
+                f"{1e6 * latency[0]:.3g} us with K = {K[0]:.0f}, {1e6 * latency[-1]:.3g} us with {K[-1]:.0f}"
             )
+            yield "latency by hosts", f"Latency grows with hosts: {grows}, {way} (p = {p:.1g})."
 
 
-# -- the models: each yields functions (K, H, n) -> columns (m, p) of which one is linear in its parameters ---------
+# -- the models: functions (K, H, n) -> columns, of which seconds are a sum with weights >= 0 -------------------------
 
 
 def _volume(K: Any, n: Any) -> Any:
     return 2 * (K - 1) / K * n
 
 
-def _alpha_beta(rows: FloatArray) -> Iterator[Any]:
-    yield lambda K, H, n: np.stack([2 * (K - 1), _volume(K, n)], axis=1)
+def _nonnegative(columns: Any, seconds: FloatArray) -> tuple[FloatArray, float]:
+    """The weights >= 0 of the columns with the least squares of relative errors, and what those leave."""
+    X = np.stack(columns, axis=1) / seconds[:, None]
+    size = np.maximum(np.linalg.norm(X, axis=0), 1e-300)
+    theta, left = scipy("optimize").nnls(X / size, np.ones(len(X)))
+    return theta / size, float(left)
 
 
-def _two_regimes(rows: FloatArray) -> Iterator[Any]:
+def _designs(name: str, rows: FloatArray) -> Iterator[Any]:
+    """What is tried for a model; nothing, where the rows are too few for it."""
     sizes = np.unique(rows[:, 2])[1:-2]
-    for last in sizes[:: max(1, len(sizes) // 15)] if len(sizes) >= 2 else []:
-        yield lambda K, H, n, last=last: np.concatenate(
-            [
-                np.stack([2 * (K - 1), _volume(K, n)], axis=1) * side[:, None]
-                for side in (n <= last, n > last)
-            ],
-            axis=1,
-        )
-
-
-def _latency(rows: FloatArray) -> Iterator[Any]:
-    if len(np.unique(rows[:, 0])) >= 3:
+    if name == "alpha-beta" or (name == "interpolation" and len(rows) >= 4):
+        yield lambda K, H, n: [2 * (K - 1), _volume(K, n)]
+    elif name == "two regimes" and len(sizes) >= 2:
+        for last in sizes[:: max(1, len(sizes) // 15)]:
+            yield lambda K, H, n, last=last: [
+                x * side for side in (n <= last, n > last) for x in (2 * (K - 1), _volume(K, n))
+            ]
+    elif name == "latency by hosts" and len(np.unique(rows[:, 0])) >= 3:
         for grows in (lambda K, H: np.log2(K), lambda K, H: K - 1, lambda K, H: H - 1):
-            yield lambda K, H, n, g=grows: np.stack([np.ones_like(K), g(K, H), _volume(K, n)], axis=1)
-
-
-def _contention(rows: FloatArray) -> Iterator[Any]:
-    if len(np.unique(rows[:, 1])) >= 3:
+            yield lambda K, H, n, g=grows: [np.ones_like(K), g(K, H), _volume(K, n)]
+    elif name == "contention" and len(np.unique(rows[:, 1])) >= 3:
         for gamma in np.arange(0.05, 1.51, 0.1):
-            yield lambda K, H, n, g=gamma: np.stack(
-                [np.ones_like(K), np.log2(K), _volume(K, n) * H**g], axis=1
-            )
-
-
-def _interpolation(rows: FloatArray) -> Iterator[Any]:
-    if len(rows) >= 4:
-        yield _between
-
-
-_MODELS: dict[str, Callable[[FloatArray], Iterator[Any]]] = {
-    "alpha-beta": _alpha_beta, "two regimes": _two_regimes, "latency by hosts": _latency, "contention": _contention,
-    "interpolation": _interpolation,
-}  # fmt: skip
+            yield lambda K, H, n, g=gamma: [np.ones_like(K), np.log2(K), _volume(K, n) * H**g]
 
 
 def _between(rows: FloatArray) -> _Model:

@@ -94,27 +94,25 @@ class Fit:
 
     @property
     def doubt(self) -> str:
-        """What speaks against the model, a sentence; empty where nothing does. Two tests, each of which errs in 1 of 40.
+        """What speaks against the model, in words; empty where nothing does (and, wrongly, in at most 1 of 20 fits).
 
-        Residuals that follow the size where they should be chance (and reach 10 %), or of which those of the longest
-        vectors have a trend with K, as where hosts contend. `Curve` says more, of the times of one all-reduce.
+        Residuals that follow the size, or that rise or fall with K for the longest vectors. `Curve` says more.
         """
-        by_K: dict[int, list[tuple[float, float]]] = {}
-        for sample, residual in sorted(
-            zip(self.samples, self.residuals.tolist(), strict=True), key=lambda each: each[0].K
-        ):
-            by_K.setdefault(sample.K, []).append((sample.nbytes, residual))
-        groups = [np.array([r for _, r in sorted(each, key=lambda pair: pair[0])]) for each in by_K.values()]
-        said, p = [], order_p(groups)
+        where = np.array([(s.K, s.nbytes) for s in self.samples])
+        order = np.lexsort(where.T[::-1])
+        (Ks, first), said = np.unique(where[order, 0], return_index=True), []
+        groups, sizes = (np.split(x[order], first[1:]) for x in (self.residuals, where[:, 1]))
+        p = order_p(groups)
         if p < LEVEL / 2 and np.quantile(np.abs(self.residuals), 0.9) > 0.1:
             said.append(f"residuals follow the size (p = {p:.1g}): the times are no straight line")
-        ends = [float(np.median([r for n, r in each if n == max(each)[0]])) for each in by_K.values()]
-        slope, p = trend_p(np.log(list(by_K)), np.array(ends))
-        if p < LEVEL / 2 and abs(slope) * np.ptp(np.log(list(by_K))) > 0.15:
+        ends = np.array([np.median(r[n == n.max()]) for r, n in zip(groups, sizes, strict=True)])
+        slope, p = trend_p(np.log(Ks), ends)
+        if p < LEVEL / 2 and np.ptp(ends) > 0.15:
             what = "bandwidth falls with K, as by contention" if slope > 0 else "bandwidth rises with K"
-            first, last = (f"{math.exp(r):.2g} times what is predicted with K = {K}" for r, K in
-                           ((ends[0], min(by_K)), (ends[-1], max(by_K))))  # fmt: skip
-            said.append(f"{what}: the longest vectors take {first}, {last} (p = {p:.1g})")
+            few, many = (
+                f"{math.exp(ends[i]):.2g} times what is predicted with K = {Ks[i]:.0f}" for i in (0, -1)
+            )
+            said.append(f"{what}: the longest vectors take {few}, {many} (p = {p:.1g})")
         return "lack of fit: " + "; ".join(said) if said else ""
 
     @property
@@ -197,8 +195,8 @@ def fit(
 def order_p(groups: Iterable[Array]) -> float:
     """P value of residuals that are alike next to each other, each group in order: small where they are no chance.
 
-    By the rank version of von Neumann's ratio (Bartels 1982), sum (R_i - R_i+1)^2 / sum (R_i - mean)^2, which is 2 on
-    average for chance and less for residuals with a course; the normal scores of groups of at least 6 are added up.
+    By the rank version of von Neumann's ratio (Bartels 1982): about 2 for chance, less for residuals with a course; the
+    normal scores of groups of at least 6 are added up.
     """
     scores = []
     for group in groups:

@@ -72,17 +72,17 @@ def read_sweep(text: str, *, K: int | None = None, hosts: int | None = None, in_
         return _of_doctor(text)
     kinds = [name for name, (head, _) in _FORMATS.items() if any(re.search(head, line) for line in lines)]
     if len(kinds) != 1:
-        raise ValueError(
-            f"text must be of one of {', '.join(_FORMATS)} or labkit doctor, got "
-            f"{' and '.join(kinds) or 'the heading of none'}"
-        )
+        got = " and ".join(kinds) or "the heading of none"
+        raise ValueError(f"text must be of one of {', '.join(_FORMATS)} or labkit doctor, got {got}")
     (kind,) = kinds
+    if other := re.search(r"(?!all_reduce)\b[a-z_]+_perf\b", text):
+        raise ValueError(f"text must be of an all-reduce, but it is of {other[0]}")
     said, where = _ranks(lines)
     if K is not None and said not in (None, K):
         raise ValueError(f"K must be the {said} ranks that the {kind} text lists, got {K}")
     if (K := said if K is None else K) is None:
         raise ValueError(f"K must be given, for this {kind} text does not say its number of ranks")
-    rows = list(_rows(lines, _FORMATS[kind][0], _FORMATS[kind][1], in_place))
+    rows = list(_rows(lines, *_FORMATS[kind], in_place))
     if not rows:
         raise ValueError(f"text must hold at least one row of sizes and times, but this of {kind} has none")
     hosts = where if hosts is None else integer("hosts", hosts, least=1)
@@ -91,11 +91,9 @@ def read_sweep(text: str, *, K: int | None = None, hosts: int | None = None, in_
 
 #: Formats: what stands in the heading of their columns, and the name of the column of times (in microseconds).
 _FORMATS = {
-    "nccl-tests": ("algbw", "time"),
-    "gloo": (r"p50 \(us\)", "p50"),
-    "OSU": (r"Latency ?\(us\)", "Latency"),
+    "nccl-tests": ("algbw", "time"), "gloo": (r"p50 \(us\)", "p50"), "OSU": (r"Latency ?\(us\)", "Latency"),
     "IMB": (r"t_avg\[usec\]", "t_avg[usec]"),
-}
+}  # fmt: skip
 
 
 def _rows(lines: list[str], head: str, time: str, in_place: bool) -> Iterable[tuple[float, float]]:
@@ -110,25 +108,20 @@ def _rows(lines: list[str], head: str, time: str, in_place: bool) -> Iterable[tu
             continue
         if len(cells) < len(names):
             raise ValueError(f"text must have {len(names)} columns in every row, got {line.strip()!r}")
-        way = (
-            slice(None) if in_place and time == "time" else slice(None, None, -1)
-        )  # of two of a name the last
-        row = dict(zip(names[way], cells[: len(names)][way], strict=True))
-        us, wrong = row[time], row.get("#wrong", "0")
-        if wrong.isdigit() and int(wrong):
+        both = list(zip(names, cells, strict=False))
+        row = dict(
+            both if in_place and time == "time" else both[::-1]
+        )  # of two of a name the last, or the first
+        if row.get("redop") == "none":
+            raise ValueError("text must be of an all-reduce, but its redop is none")
+        if wrong := [cell for name, cell in both if name == "#wrong" and cell.isdigit() and int(cell)]:
             raise ValueError(
-                f"text must hold right sums, but {wrong} elements of {cells[0]} bytes are #wrong"
+                f"text must hold right sums, but of {cells[0]} bytes {wrong[0]} elements are #wrong"
             )
-        try:
-            seconds = float(us) * 1e-6
-        except ValueError:
-            seconds = math.nan
-        if not (math.isfinite(seconds) and seconds > 0):
-            raise ValueError(f"text must hold times > 0 us, got {us!r} for the row {' '.join(cells[:4])!r}")
-        yield (
-            float(row["size"] if "size" in row else cells[0]) * (4 if names[0] == "elements" else 1),
-            seconds,
-        )
+        seconds = float(row[time]) * 1e-6 if re.fullmatch(r"[\d.]+(e[+-]?\d+)?", row[time]) else math.nan
+        if not seconds > 0:
+            raise ValueError(f"text must hold times > 0 us, got {row[time]!r} for {cells[0]} {names[0]}")
+        yield float(row.get("size", cells[0])) * (4 if names[0] == "elements" else 1), seconds
 
 
 def _ranks(lines: list[str]) -> tuple[int | None, int | None]:
@@ -144,12 +137,9 @@ def _ranks(lines: list[str]) -> tuple[int | None, int | None]:
 
 def _of_doctor(text: str) -> Sweep:
     try:
-        measured = json.loads(text).get("measured") or {}
-    except json.JSONDecodeError as error:
-        raise ValueError(f"text must be the JSON of labkit doctor, but {error}") from None
-    points = measured.get("allreduce", {}).get("points")
-    if not points:
+        points = json.loads(text)["measured"]["allreduce"]["points"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
-            "text must hold measured.allreduce.points, as labkit doctor --json prints, but has none"
-        )
-    return Sweep(tuple(tuple(each) for each in points))
+            f"text must be the JSON of labkit doctor, with measured.allreduce.points, got {error!r}"
+        ) from None
+    return Sweep(points)

@@ -105,9 +105,8 @@ def main() -> None:
         kept = np.concatenate([row["kept"] for row in rows])
         some = [row["kept"] for row in rows if len(row["kept"])]
         for m in MODELS:
-            print(
-                f"{m}: medians {100 * np.median([r[m][0] for r in rows]):.1f} %, worst {100 * max(r[m][1] for r in rows):.0f} %"
-            )
+            medians, worst = zip(*(row[m] for row in rows), strict=True)
+            print(f"{m}: median of medians {100 * np.median(medians):.1f} %, worst {100 * max(worst):.0f} %")
         print(
             f"chosen: median of all {100 * np.median(kept):.1f} %, largest median of a sweep "
             f"{100 * max(np.median(k) for k in some):.1f} %, beyond 30 %: {sum(kept > 0.3)} of {len(kept)} predictions in "
@@ -117,9 +116,8 @@ def main() -> None:
         for name, curve in series(half):
             errors = {m: curve.error(m, "K") for m in curve.models}
             said = ", ".join(f"{m} {100 * a:.1f} / {100 * b:.0f}" for m, (a, b) in errors.items())
-            print(
-                f"K left out, {name}, K = {curve.sweep.Ks}: {said}; used {curve.model_between}. {' '.join(curve.found.values())}"
-            )
+            print(f"K left out, {name}, K = {curve.sweep.Ks}: {said}; used {curve.model_between}.")
+            print(f"{'':24}{' '.join(curve.found.values())}")
 
 
 if __name__ == "__main__":

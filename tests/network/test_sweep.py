@@ -46,15 +46,17 @@ def test_of_two_columns_of_times_out_of_place_is_taken_unless_in_place_is_asked(
     ("given", "match"),
     [
         ("", "empty"),
+        (text("nccl-tests").replace("all_reduce_perf", "all_gather_perf"), "but it is of all_gather_perf"),
+        (text("nccl-tests").replace(" sum ", "none "), "redop is none"),
         ("hello\nworld", "the heading of none"),
         (text("gloo") + text("osu"), "gloo and OSU"),
         (text("osu"), "K must be given, for this OSU text"),
         ("\n".join(line for line in text("nccl-tests").splitlines() if "#" in line), "at least one row"),
         (text("nccl-tests").replace("    20.00  ", "   -20.00  ", 1), "times > 0 us, got '-20.00'"),
-        (text("nccl-tests").replace("0.00       0 ", "0.00       7 ", 1), "7 elements of 8 bytes are #wrong"),
+        (text("nccl-tests").replace("0.00       0 ", "0.00       7 ", 1), "of 8 bytes 7 elements are #wrong"),
         (text("imb") + "# #processes = 72", "one number of ranks, got 144, 72"),
         ('{"measured": null}', "measured.allreduce.points"),
-        ('{"measured": ', "must be the JSON"),
+        ('{"measured": ', "must be the JSON of labkit doctor"),
     ],
 )  # fmt: skip
 def test_what_can_not_be_read_is_refused_in_a_sentence(given, match):
