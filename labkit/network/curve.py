@@ -43,7 +43,7 @@ _Model = Callable[[Any, Any], Any]
 class Prediction:
     """Seconds, and an interval [low, high] that holds the measured time with probability ``level``.
 
-    doubt: a sentence where nothing measured speaks for the prediction; then the interval is [0, inf].
+    doubt: why nothing measured speaks for the prediction, where so; then the interval is [0, inf].
     """
 
     seconds: float
@@ -55,10 +55,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Curve:
-    """What a sweep says of other sizes and other K. sweep: at least four points. level: of the intervals.
-
-    ValueError for fewer points. Errors are |log(measured / predicted)|, close to relative errors.
-    """
+    """What a sweep says of other sizes and K. sweep: at least four points, else ValueError. level: of the intervals."""
 
     sweep: Sweep
     level: float = 0.9
@@ -83,10 +80,7 @@ class Curve:
         return Prediction(seconds, seconds / width, seconds * width, min(self.level, rank / (len(known) + 1)))
 
     def error(self, model: str | None = None, held: str = "size") -> tuple[float, float]:
-        """Median and worst relative error of a model (None: the chosen one) on what was held out: "size" or "K".
-
-        (nan, nan) where nothing could be held out.
-        """
+        """Median and worst relative error of a model (None: the chosen) on "size" or "K" held out; nan if none was."""
         errors, chosen = (self._errors_K, self.model_between) if held == "K" else (self._errors, self.model)
         known = errors[model or chosen]
         known = np.expm1(np.abs(known[np.isfinite(known)]))
@@ -127,15 +121,15 @@ class Curve:
         """The sentences of ``found``, or that alpha-beta is not contradicted; and which model is used for what it misses."""
         median, worst = self.error()
         said = " ".join(self.found.values()) or "Alpha-beta is not contradicted by these times."
-        if math.isnan(median):
-            return said
-        return f"{said} Used: {self.model}, held-out error {median:.0%} (median), {worst:.0%} (worst)."
+        used = f" Used: {self.model}, held-out error {median:.0%} (median), {worst:.0%} (worst)."
+        return said + (used if median >= 0 else "")
 
     # -- held-out errors ------------------------------------------------------------------------------------
     @cached_property
     def _rows(self) -> FloatArray:
         """(m, 4): K, H, n and the median of its seconds, rising."""
-        hosts, times = dict(self.sweep.hosts), {}
+        hosts = dict(self.sweep.hosts)
+        times: dict[tuple[int, float], list[float]] = {}
         for K, n, s in self.sweep.points:
             times.setdefault((K, n), []).append(s)
         every = [(K, hosts.get(K, K), n, float(np.median(s))) for (K, n), s in sorted(times.items()) if n > 0]
@@ -223,14 +217,14 @@ class Curve:
     def _found(self) -> Iterator[tuple[str, str]]:
         level, by_K = 0.05 / 3, []
         for K in self.sweep.Ks:  # alpha and beta of each by itself
-            _, H, n, seconds = self._rows[self._rows[:, 0] == K].T
-            volume, left, latency = _volume(K, n), np.zeros(0), math.nan
-            per_byte = seconds[-1] / volume[-1]
+            _, hosts, n, seconds = self._rows[self._rows[:, 0] == K].T
+            volume, left = _volume(K, n), np.zeros(0)
+            short, per_byte = math.nan, seconds[-1] / volume[-1]
             if len(n) >= 3:
                 (a, per_byte), _ = _nonnegative([np.ones(len(n)), volume], seconds)
                 left = np.log(seconds / (a + per_byte * volume))
-                latency = max(seconds[0] - per_byte * volume[0], 0.1 * seconds[0])
-            by_K.append((K, H[0], 1 / max(per_byte, 1e-300), latency, left))
+                short = max(seconds[0] - per_byte * volume[0], 0.1 * seconds[0])
+            by_K.append((K, hosts[0], 1 / max(per_byte, 1e-300), short, left))
         p = order_p([left for *_, left in by_K])
         most = max((float(np.abs(left).max(initial=0)) for *_, left in by_K), default=0.0)
         if p < level and most > MATTERS:
@@ -247,7 +241,7 @@ class Curve:
                     f"{why}; two lines miss sizes left out by {two:.0%}, one by {one:.0%}",
                 )
             yield name, f"{name.capitalize()}: {why}."
-        K, H, beta, latency = (np.array(each, dtype=float) for each in list(zip(*by_K, strict=True))[:4])
+        Ks, H, beta, latency = (np.array(each, dtype=float) for each in list(zip(*by_K, strict=True))[:4])
         slope, p = trend_p(np.log(H), np.log(beta))
         if slope < 0 and p < 2 * level and -math.expm1(slope * np.ptp(np.log(H))) > MATTERS:
             fall = f"{beta[0] / 1e9:.3g} GB/s on {H[0]:.0f} to {beta[-1] / 1e9:.3g} GB/s on {H[-1]:.0f} hosts"
@@ -255,12 +249,10 @@ class Curve:
                 "contention",
                 f"Contention: bandwidth falls from {fall}, as hosts^{slope:.2f} (p = {p:.1g}).",
             )
-        slope, p = trend_p(np.log(K - 1), np.log(latency / (K - 1)))
+        slope, p = trend_p(np.log(Ks - 1), np.log(latency / (Ks - 1)))
         if p < level and abs(slope) > 0.2:
             way = f"as K^{1 + slope:.2f}, {'like log2 K' if slope < 0 else 'more than K'}, where a ring's is K - 1"
-            grows = (
-                f"{1e6 * latency[0]:.3g} us with K = {K[0]:.0f}, {1e6 * latency[-1]:.3g} us with {K[-1]:.0f}"
-            )
+            grows = f"{1e6 * latency[0]:.3g} us with K = {Ks[0]:.0f}, {1e6 * latency[-1]:.3g} us with {Ks[-1]:.0f}"
             yield "latency by hosts", f"Latency grows with hosts: {grows}, {way} (p = {p:.1g})."
 
 
@@ -299,21 +291,20 @@ def _designs(name: str, rows: FloatArray) -> Iterator[Any]:
 
 def _between(rows: FloatArray) -> _Model:
     """Interpolation. Below the smallest size constant, beyond the largest with the last slope in n; beyond K as a ring."""
-    curves = {K: _in_size(rows[rows[:, 0] == K]) for K in np.unique(rows[:, 0])}
-    Ks = np.array(list(curves))
+    Ks = np.unique(rows[:, 0])
+    curves = {K: _in_size(*rows[rows[:, 0] == K, 2:].T) for K in Ks}
 
     def one(K: float, n: float) -> float:
         i = int(np.clip(np.searchsorted(Ks, K), 0, len(Ks) - 1))
         if Ks[i] == K or not Ks[0] < K < Ks[-1]:
             return curves[Ks[i]](n) * (1 if Ks[i] == K else _volume(K, 1) / _volume(Ks[i], 1))
         part = math.log(K / Ks[i - 1]) / math.log(Ks[i] / Ks[i - 1])
-        return math.exp((1 - part) * math.log(curves[Ks[i - 1]](n)) + part * math.log(curves[Ks[i]](n)))
+        return float(curves[Ks[i - 1]](n) ** (1 - part) * curves[Ks[i]](n) ** part)
 
     return np.vectorize(one, otypes=[float])
 
 
-def _in_size(rows: FloatArray) -> Callable[[float], float]:
-    n, s = rows[:, 2], rows[:, 3]
+def _in_size(n: FloatArray, s: FloatArray) -> Callable[[float], float]:
     slope = max(0.0, (s[-1] - s[-2]) / (n[-1] - n[-2])) if len(n) > 1 else s[0] / n[0]
     cubic = scipy("interpolate").PchipInterpolator(np.log(n), np.log(s)) if len(n) > 1 else None
 

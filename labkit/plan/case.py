@@ -259,10 +259,9 @@ def read(text: str) -> dict[str, Any]:
 def sweep_of(text: str, name: str) -> Sweep:
     """The sweep in the files that ``text`` names, FILE or FILE@K, with commas between."""
     found = []
-    for each in text.split(","):
-        path, _, K = each.partition("@")
+    for path, _, K in (each.partition("@") for each in text.split(",")):
         try:
-            found.append(read_sweep(Path(path).read_text(), K=COUNT.read(K, name) if K else None))
+            found.append(read_sweep(Path(path).read_text(), K=int(COUNT.read(K, name)) if K else None))
         except OSError as error:
             raise ValueError(
                 f"{name} must name files that can be read, got {path!r}: {error.strerror}"
@@ -294,12 +293,9 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
             f"{', '.join(map(call, _HOSTS))} must be given together, got no {' and no '.join(missing)}"
         )
     if out["beta_bytes_per_s"] is None and out["sweep"] is None:
-        raise ValueError(
-            f"{call('beta_bytes_per_s')} must be given, or {call('sweep')}, what was measured on it"
-        )
-    if isinstance(out["sweep"], list | tuple):
-        out["sweep"] = Sweep(tuple(out["sweep"]))
-    if out["sweep"] is not None:
+        raise ValueError(f"{call('beta_bytes_per_s')} must be given, or {call('sweep')}, as measured")
+    if (sweep := out["sweep"]) is not None:
+        out["sweep"] = sweep if isinstance(sweep, Sweep) else Sweep(sweep)
         measured(out["sweep"])  # refuses what makes no curve
     known = ("best", *(ON_FLAT if out["per_host_workers"] in (None, 1) else ON_HOSTS))
     if out["allreduce"] not in known:
