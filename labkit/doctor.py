@@ -23,7 +23,7 @@ from typing import Any
 
 from labkit import machine
 from labkit.collectives import Measured, measure_link
-from labkit.collectives.measure import SIZES
+from labkit.collectives.measure import UP_TO_FLAT
 from labkit.network import Fit
 from labkit.plan.units import written
 
@@ -117,9 +117,9 @@ def examine(quick: bool = False, measure: bool = True) -> Report:
     if not measure:
         return Report(tuple(findings), None, "you asked for a look only")
     try:
-        asked: dict[str, Any] = {"rounds": 5}
-        if quick:
-            asked = {"rounds": 2, "repeats": 5, "timeout_s": 30, "sizes": SIZES[:5]}
+        asked: dict[str, Any] = {"rounds": 2, "repeats": 5, "timeout_s": 30}
+        if not quick:
+            asked = {"rounds": 5, "sizes": UP_TO_FLAT}
         return Report(tuple(findings), measure_link(**asked))
     except Exception as error:
         return Report(tuple(findings), None, _said(error))

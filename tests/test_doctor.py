@@ -12,7 +12,7 @@ import pytest
 
 from labkit import doctor, launch, machine
 from labkit.collectives import Measured, ring
-from labkit.collectives.measure import _one_message
+from labkit.collectives.measure import UP_TO_FLAT, _one_message
 from labkit.comm import LaunchError, emulated
 from labkit.network import Link, Sample, fit, read_sweep
 
@@ -60,7 +60,9 @@ def without(monkeypatch, package):
 
 def test_every_probe_has_a_finding_and_the_planner_s_line_carries_the_measured_link(known):
     report = doctor.examine()
-    assert {f.what for f in report.findings} == set(doctor._PROBES) and known == [{"rounds": 5}]
+    assert {f.what for f in report.findings} == set(doctor._PROBES) and known == [
+        {"rounds": 5, "sizes": UP_TO_FLAT}
+    ]
     words = shlex.split(report.plan_command)
     assert words[:4] == ["python", "-m", "labkit", "plan"]
     assert words[words.index("--latency") + 1] == "100us" and words[words.index("--network") + 1] == "1GB/s"
@@ -195,7 +197,7 @@ def test_the_command_speaks_json_and_refuses_what_it_does_not_know(known, capsys
         (2, n, ring.time(2, n, Link(1e-4, 1e9))) for n in (100, 1e4, 1e6)
     )
     assert {f["what"] for f in said["findings"]} == set(doctor._PROBES)
-    assert doctor.main(["--quick", "--no-measure"]) == 0 and known == [{"rounds": 5}]
+    assert doctor.main(["--quick", "--no-measure"]) == 0 and known == [{"rounds": 5, "sizes": UP_TO_FLAT}]
     assert "you asked for a look only" in capsys.readouterr().out
     assert doctor.main(["--wat"]) == 2 and doctor.main(["--help"]) == 0
 

@@ -25,8 +25,9 @@ from labkit.network.link import Link
 if TYPE_CHECKING:
     from labkit.comm import Comm, Emulated, Processes
 
-#: Bytes from where latency is everything to where it is nothing and a longer vector gets no more bytes a second.
-SIZES = (64, 4_000, 40_000, 400_000, 4_000_000, 16_000_000, 64_000_000)
+#: Bytes from where latency is everything to where it is nothing; and to where a longer vector gets no more bytes a second.
+SIZES = (64, 4_000, 40_000, 400_000, 4_000_000)
+UP_TO_FLAT = (*SIZES, 16_000_000, 64_000_000)
 #: Launches, at most, until the times determine a link: on a busy machine the first may not.
 ATTEMPTS = 4
 

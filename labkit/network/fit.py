@@ -18,6 +18,7 @@ unknown ones among (alpha, 1/beta, o); m samples, p unknowns.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
@@ -122,7 +123,13 @@ class Fit:
         return tuple(s for s, is_far in zip(self.samples, far, strict=True) if is_far)
 
     def predict(self, form: Form, K: int, nbytes: float, handled: float = 0.0) -> float:
-        """Seconds of any algorithm on the fitted link, measured before or not."""
+        """Seconds of any algorithm on the fitted link, measured before or not. It warns far beyond the sizes fitted."""
+        largest = max(s.nbytes for s in self.samples)
+        if nbytes > 10 * largest:
+            said = (
+                f"{nbytes:.3g} bytes are {nbytes / largest:.3g} times the largest size fitted, {largest:.3g}"
+            )
+            warnings.warn(f"{said}: no time measured speaks for this prediction", stacklevel=2)
         return evaluate(form, K, nbytes, self.link) + handled * self.overhead_s
 
     def __str__(self) -> str:

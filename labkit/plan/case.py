@@ -86,7 +86,7 @@ class Case:
     law: of the *factor* by which a worker's step is longer than ``compute_s(b)``, a Fleet or its text ("lognormal:0.1").
     alpha_s, beta_bytes_per_s: the link between any two workers, or between hosts of ``per_host_workers`` workers, which
     share the host's port and have the link inside_alpha_s, inside_beta_bytes_per_s among themselves.
-    rate_share: of the links' rates that sums get. transport: "rdma" or "tcp": the rates are a data sheet's, and fields that
+    rate_share, inside_share: of the links' rates that sums get. transport: "rdma" or "tcp": the rates are a data sheet's, and fields that
     are not given are `USUAL` in published jobs; None: the rates are what was measured.
     measured: (workers, seconds) of steps that were measured, as of synchronous training in buckets; every plan is corrected
     by what they took over theirs.
@@ -140,6 +140,7 @@ class Case:
     transport: str | None = _quantity("cluster --transport rdma", _TEXT,
         "the rates are a data sheet's, over rdma or tcp: published jobs say what is not said, and a range", None)
     rate_share: float = _quantity("cluster --rate-share 0.9", _SOME, "share of its rate that a link gives to a sum", None)
+    inside_share: float = _quantity("cluster --inside-share 0.2", _SOME, "and that one inside a host gives", None)
     inside_beta_bytes_per_s: float | None = _quantity("cluster --inside 10GB/s", _RATE,
         "rate of a link inside a host of several workers", None)
     inside_alpha_s: float | None = _quantity("cluster --inside-latency 5us", _SECONDS, "of a message inside a host", None)
@@ -184,11 +185,10 @@ class Case:
         beta = self.beta_bytes_per_s or (curve.bandwidth if curve else math.inf)
         most = TCP_MOST if self.transport == "tcp" else math.inf
         link = Link(self.alpha_s, min(self.rate_share * beta, most))
-        copied = COPIED if self.transport else math.inf
         if self.inside_alpha_s is None or self.inside_beta_bytes_per_s is None:
-            return Network(link, link, curve=curve, copied=copied)
-        inside = Link(self.inside_alpha_s, self.rate_share * self.inside_beta_bytes_per_s)
-        return Network(link, inside, self.per_host_workers or 1, curve, copied)
+            return Network(link, link, curve=curve)
+        inside = Link(self.inside_alpha_s, self.inside_share * self.inside_beta_bytes_per_s)
+        return Network(link, inside, self.per_host_workers or 1, curve, self.transport is not None)
 
     def batch(self, K: int) -> int:
         """Examples that the busiest of K workers computes in a step: b, or B / K rounded up."""
@@ -233,17 +233,19 @@ _DEFAULTS = {each.name: each.default for each in fields(Case)}
 #: What fields are where nobody says, by transport: nothing is lost; or, as a data sheet does not say either, what fits
 #: published jobs best (`labkit.plan.published`, development half), rounded.
 USUAL: dict[str | None, dict[str, Any]] = {
-    transport: dict(zip(("rate_share", "alpha_s", "hidden_share", "law", "overhead_s"), values, strict=True))
+    transport: dict(
+        zip(("rate_share", "inside_share", "alpha_s", "hidden_share", "law", "overhead_s"), values, strict=True)
+    )
     for transport, values in {
-        None: (1.0, 0.0, 1.0, "none", 0.0),
-        "rdma": (0.9, 25e-6, 0.7, "lognormal:0.05", 6e-3),
-        "tcp": (0.9, 25e-6, 0.7, "lognormal:0.05", 6e-3),
+        None: (1.0, 1.0, 0.0, 1.0, "none", 0.0),
+        "rdma": (0.95, 0.2, 5e-6, 0.7, "lognormal:0.044", 0.0),
+        "tcp": (0.95, 0.2, 25e-6, 0.7, "lognormal:0.044", 0.0),
     }.items()
 }
+#: And the share of a batch's time that does not shrink with the batch.
+FIXED_SHARE = 0.043
 #: Bytes a second that sums of GPUs get from a host through its kernel's TCP, whatever the port could.
 TCP_MOST = 3e9
-#: Bytes a second at which gradients are copied into buckets and back, after which they pass the links inside a host.
-COPIED = 16e9
 #: Of each of these pairs one is given, in full; and all or none of those that make hosts, failures.
 EITHER = ((("b_examples",), ("B_examples",)), (("S_min_steps", "B_crit_examples"), ("total_examples",)))
 _TOGETHER = (

@@ -52,33 +52,29 @@ class Network(NamedTuple):
 
     The workers of a host share its one port to the others. With one worker a host the network is flat: ``link`` is all.
     curve: what all-reduces were measured to take: the price of all of them, other messages' is the links'.
-    copied: bytes a second at which summed vectors are copied, once into buckets and once back.
+    in_turn: whether bytes pass the links inside a host and those between hosts one after the other, as in what libraries
+    do, and not both at once, as in the ring.
     """
 
     link: Link
     inside: Link
     per_host: int = 1
     curve: Curve | None = None
-    copied: float = math.inf
+    in_turn: bool = False
 
     def allreduce(self, K: int, nbytes: float, algorithm: str = "best") -> Exchange:
         """The all-reduce of a vector of ``nbytes`` bytes. algorithm: one of those above, or the best of them.
 
         With a ``curve`` the best is "measured", and its latency what the shortest vector took.
         """
-        sent = self._sent(K, nbytes, algorithm)
-        copying_s = 2 * nbytes / self.copied if K > 1 else 0.0
-        return sent._replace(bandwidth_s=sent.bandwidth_s + copying_s)
-
-    def _sent(self, K: int, nbytes: float, algorithm: str) -> Exchange:
         if self.curve is not None and algorithm == "best":
             if K == 1:
                 return Exchange(0.0, 0.0, "measured")
             seconds, least = (self.curve.predict(K, n).seconds for n in (nbytes, self.curve.shortest(K)))
             return Exchange(min(least, seconds), max(0.0, seconds - least), "measured")
-        offered = {
-            name: form for name, form in self._forms.items() if name != "torus" or K % self.per_host == 0
-        }
+        left_out = {"ring"} if self.in_turn and K > self.per_host > 1 else set()
+        left_out |= {"torus"} if K % self.per_host else set()
+        offered = {name: form for name, form in self._forms.items() if name not in left_out}
         name = best(K, nbytes, self.link, offered) if algorithm == "best" else algorithm
         return self._split(name, lambda each: evaluate(each._forms[name], K, nbytes, each.link))
 

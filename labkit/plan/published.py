@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from labkit.checks import FloatArray
-from labkit.plan.case import USUAL, Case
+from labkit.plan.case import FIXED_SHARE, Case
 from labkit.plan.method import parse_method
 from labkit.plan.row import AS_RUN, CLOCKED, LOST_RANGE, MEASURED_RANGE, Row
 
@@ -78,7 +78,7 @@ class Published:
     def without_overlap(self) -> float:
         """If examples took as long in every batch, a sum got all of the link's rate and came after all computing."""
         plain = {
-            "transport": None, "rate_share": 1.0, "law": "none", "overhead_s": 0.0,
+            "transport": None, "rate_share": 1.0, "inside_share": 1.0, "law": "none", "overhead_s": 0.0,
             "example_s": self.base_workers / self.base_rate,
         }  # fmt: skip
         return self._efficiency("sync", **plain)
@@ -103,7 +103,7 @@ class Published:
         b, passes = self._base if self.base_workers == K else (self.b_examples, self.passes)
         base_b = self._base[0]
         pass_s = base_b * self.base_workers / self.base_rate
-        overhead_s = min(USUAL[self.transport]["overhead_s"], pass_s / 2)
+        overhead_s = FIXED_SHARE * pass_s
         inside = INSIDE[self.inside] * (
             2 if self.inside == "pcie" and self.gpu[:4] in ("A100", "H100") else 1
         )
