@@ -238,7 +238,7 @@ USUAL: dict[str | None, dict[str, Any]] = {
     )
     for transport, values in {
         None: (1.0, 1.0, 0.0, 1.0, "none", 0.0),
-        "rdma": (0.95, 0.2, 5e-6, 0.7, "lognormal:0.044", 0.0),
+        "rdma": (0.95, 0.2, 3e-6, 0.7, "lognormal:0.044", 0.0),
         "tcp": (0.95, 0.2, 25e-6, 0.7, "lognormal:0.044", 0.0),
     }.items()
 }

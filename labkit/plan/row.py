@@ -47,7 +47,7 @@ AS_RUN = "overlapped:25MB"
 #: Nine of ten published results: so many times the lost time that is planned from data sheets, and so many times the step
 #: that is planned from one measured step (`labkit.plan.published`, development half). A published rate itself is good to
 #: this share of it: some efficiencies are above 1.
-LOST_RANGE, MEASURED_RANGE, CLOCKED = (0.35, 2.8), (0.85, 1.18), 0.02
+LOST_RANGE, MEASURED_RANGE, CLOCKED = (0.25, 3.5), (0.75, 1.2), 0.03
 
 
 class Step(NamedTuple):
