@@ -192,12 +192,6 @@ def test_a_confused_unit_is_warned_of_and_planned(capsys):
     assert "Warning: latency: none was given" in said(capsys, *silent)[1]
 
 
-def test_published_prints_the_table_and_its_json(capsys):
-    assert "test half" in said(capsys, "plan", "--published")[1]
-    assert len(json.loads(said(capsys, "plan", "--published", "--json")[1])) > 200
-    assert said(capsys, "plan", "--published", "--K", "8")[0] == 2
-
-
 def test_the_help_fits_and_the_module_runs_and_imports_nothing_heavy():
     code = (
         "import sys; from labkit.__main__ import main; main(['plan', '--example', '--no-flips']);"

@@ -86,8 +86,8 @@ class Case:
     law: of the *factor* by which a worker's step is longer than ``compute_s(b)``, a Fleet or its text ("lognormal:0.1").
     alpha_s, beta_bytes_per_s: the link between any two workers, or between hosts of ``per_host_workers`` workers, which
     share the host's port and have the link inside_alpha_s, inside_beta_bytes_per_s among themselves.
-    rate_share, inside_share: of the links' rates that sums get. transport: "rdma" or "tcp": the rates are a data sheet's, and fields that
-    are not given are `USUAL` in published jobs; None: the rates are what was measured.
+    rate_share, inside_share: of the links' rates that sums get. transport: "rdma" or "tcp": the rates are a data sheet's,
+    and fields that are not given are `USUAL` in published jobs; None: the rates are what was measured.
     measured: (workers, seconds) of steps that were measured, as of synchronous training in buckets; every plan is corrected
     by what they took over theirs.
     passes: m, backward passes to a step; each worker's b examples are computed b / m at a time, with the overhead in each.
@@ -231,10 +231,14 @@ class Case:
 QUANTITIES: dict[str, _Quantity] = {each.name: each.metadata["quantity"] for each in fields(Case)}
 _DEFAULTS = {each.name: each.default for each in fields(Case)}
 #: What fields are where nobody says, by transport: nothing is lost; or, as a data sheet does not say either, what fits
-#: published jobs best (`labkit.plan.published`, development half), rounded.
+#: published jobs best (lab 10.10), rounded.
 USUAL: dict[str | None, dict[str, Any]] = {
     transport: dict(
-        zip(("rate_share", "inside_share", "alpha_s", "hidden_share", "law", "overhead_s"), values, strict=True)
+        zip(
+            ("rate_share", "inside_share", "alpha_s", "hidden_share", "law", "overhead_s"),
+            values,
+            strict=True,
+        )
     )
     for transport, values in {
         None: (1.0, 1.0, 0.0, 1.0, "none", 0.0),

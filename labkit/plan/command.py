@@ -11,8 +11,8 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, NoReturn
 
-from labkit.plan import gpus, plots, published
-from labkit.plan.case import EITHER, QUANTITIES, Case, checked, read
+from labkit.plan import gpus, plots
+from labkit.plan.case import EITHER, FIXED_SHARE, QUANTITIES, Case, checked, read
 from labkit.plan.laws import LAWS
 from labkit.plan.lint import lint
 from labkit.plan.method import DEFAULTS, METHODS, Method, parse_methods
@@ -34,13 +34,6 @@ def main(argv: list[str]) -> int:
     argv = _joined(argv)
     try:
         given = parser.parse_args(argv)
-        if given.published:
-            if set(argv) - {"--published", "--json"}:
-                raise ValueError(
-                    "--published takes its inputs from the papers: give nothing beside it but --json"
-                )
-            print(_json(published.as_rows()) if given.json else published.table())
-            return 0
         if given.example:
             print("python -m labkit plan " + " ".join(EXAMPLE) + "\n", file=sys.stderr)
             given = parser.parse_args([*EXAMPLE, *argv])
@@ -142,7 +135,10 @@ def _batch_ms(given: argparse.Namespace, values: dict[str, Any]) -> None:
         raise ValueError(
             "--batch-ms must come with --b, the examples in that batch; give --example-ms with --B"
         )
-    whole, overhead = MILLISECONDS.read(given.batch_ms, "--batch-ms"), values.get("overhead_s", 0.0)
+    whole = MILLISECONDS.read(given.batch_ms, "--batch-ms")
+    if values.get("transport"):
+        values.setdefault("overhead_s", FIXED_SHARE * whole)
+    overhead = values.get("overhead_s", 0.0)
     if whole <= overhead:
         raise ValueError(
             f"--batch-ms must be more than the overhead in it, {1e3 * overhead:g} ms, got {given.batch_ms}"
@@ -258,7 +254,6 @@ def _parser() -> argparse.ArgumentParser:
     flips = "don't look for where the ranking flips, which takes most of the time"
     add("--no-flips", action="store_true", help=flips)
     add("--example", action="store_true", help="plan an example job and show its arguments")
-    add("--published", action="store_true", help="the planner beside published scaling efficiencies")
     return parser
 
 

@@ -27,7 +27,11 @@ def lint(case: Case, rate: str | None = None) -> list[str]:
     """
     sure = rate is None or bool(re.search(r"bit|b(/s|ps)", RATE.split(rate)[1]))
     network = case.network
-    link, inside, per_host = Link(case.alpha_s, case.beta_bytes_per_s or network.link.beta), network.inside, network.per_host
+    link, inside, per_host = (
+        Link(case.alpha_s, case.beta_bytes_per_s or network.link.beta),
+        network.inside,
+        network.per_host,
+    )
     found = _of_link("network", link, meant=sure and _sold(8 * link.beta / 1e9))
     if per_host > 1:
         found += _of_link("network inside hosts", inside, meant=True)

@@ -45,8 +45,8 @@ MEANING = {
 #: How the job was run whose step somebody measured: as frameworks do, in buckets of so many bytes.
 AS_RUN = "overlapped:25MB"
 #: Nine of ten published results: so many times the lost time that is planned from data sheets, and so many times the step
-#: that is planned from one measured step (`labkit.plan.published`, development half). A published rate itself is good to
-#: this share of it: some efficiencies are above 1.
+#: that is planned from one measured step (lab 10.10). A published rate itself is good to this share of it: some
+#: efficiencies are above 1.
 LOST_RANGE, MEASURED_RANGE, CLOCKED = (0.25, 3.5), (0.75, 1.2), 0.03
 
 
