@@ -61,7 +61,8 @@ class Report:
         if self.measured is None:
             return None
         link = self.measured.link
-        return f"python -m labkit plan --latency {written(link.alpha, 's')} --network {written(link.beta, 'bytes/s')}"
+        rates = f"--latency {written(link.alpha, 's')} --network {written(link.beta, 'bytes/s')}"
+        return f"python -m labkit plan --transport measured {rates}"
 
     def data(self) -> dict[str, Any]:
         """All of it as plain data, every number with its unit in the key, for JSON."""

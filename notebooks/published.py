@@ -76,7 +76,7 @@ class Published:
     def without_overlap(self) -> float:
         """If examples took as long in every batch, a sum got all of the link's rate and came after all computing."""
         plain = {
-            "transport": None, "rate_share": 1.0, "inside_share": 1.0, "law": "none", "overhead_s": 0.0,
+            "transport": "measured", "rate_share": 1.0, "inside_share": 1.0, "law": "none", "overhead_s": 0.0,
             "example_s": self.base_workers / self.base_rate,
         }  # fmt: skip
         return self._efficiency("sync", **plain)

@@ -189,7 +189,7 @@ def test_a_confused_unit_is_warned_of_and_planned(capsys):
     ):  # 50 GB/s, and no doubt; hosts of 4 and 8 such ports
         assert "Warning" not in said(capsys, *WHOLE, "--network", rate)[1]
     silent = [each for each in WHOLE if each not in ("--latency", "20us")]
-    assert "Warning: latency: none was given" in said(capsys, *silent)[1]
+    assert "Warning: latency: none was given" in said(capsys, *silent, "--transport", "measured")[1]
 
 
 def test_the_help_fits_and_the_module_runs_and_imports_nothing_heavy():

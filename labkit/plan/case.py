@@ -87,7 +87,7 @@ class Case:
     alpha_s, beta_bytes_per_s: the link between any two workers, or between hosts of ``per_host_workers`` workers, which
     share the host's port and have the link inside_alpha_s, inside_beta_bytes_per_s among themselves.
     rate_share, inside_share: of the links' rates that sums get. transport: "rdma" or "tcp": the rates are a data sheet's,
-    and fields that are not given are `USUAL` in published jobs; None: the rates are what was measured.
+    and fields that are not given are `USUAL` in published jobs; "measured": the rates are what sums get.
     measured: (workers, seconds) of steps that were measured, as of synchronous training in buckets; every plan is corrected
     by what they took over theirs.
     passes: m, backward passes to a step; each worker's b examples are computed b / m at a time, with the overhead in each.
@@ -137,8 +137,8 @@ class Case:
     sweep: Sweep | None = _quantity("cluster --sweep FILE", _SWEEP,  # noqa: RUF009
         "what nccl-tests, gloo, OSU, IMB or doctor --json printed, in place of the price; FILE@K says K; or FILE,FILE", None)
     alpha_s: float = _quantity("cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", None)
-    transport: str | None = _quantity("cluster --transport rdma", _TEXT,
-        "the rates are a data sheet's, over rdma or tcp: published jobs say what is not said, and a range", None)
+    transport: str = _quantity("cluster --transport tcp", _TEXT,
+        "rates are a data sheet's, over rdma (default) or tcp, so published jobs say the rest; or: measured", "measured")
     rate_share: float = _quantity("cluster --rate-share 0.9", _SOME, "share of its rate that a link gives to a sum", None)
     inside_share: float = _quantity("cluster --inside-share 0.2", _SOME, "and that one inside a host gives", None)
     inside_beta_bytes_per_s: float | None = _quantity("cluster --inside 10GB/s", _RATE,
@@ -188,7 +188,7 @@ class Case:
         if self.inside_alpha_s is None or self.inside_beta_bytes_per_s is None:
             return Network(link, link, curve=curve)
         inside = Link(self.inside_alpha_s, self.inside_share * self.inside_beta_bytes_per_s)
-        return Network(link, inside, self.per_host_workers or 1, curve, self.transport is not None)
+        return Network(link, inside, self.per_host_workers or 1, curve, self.transport != "measured")
 
     def batch(self, K: int) -> int:
         """Examples that the busiest of K workers computes in a step: b, or B / K rounded up."""
@@ -232,7 +232,7 @@ QUANTITIES: dict[str, _Quantity] = {each.name: each.metadata["quantity"] for eac
 _DEFAULTS = {each.name: each.default for each in fields(Case)}
 #: What fields are where nobody says, by transport: nothing is lost; or, as a data sheet does not say either, what fits
 #: published jobs best (lab 10.10), rounded.
-USUAL: dict[str | None, dict[str, Any]] = {
+USUAL: dict[str, dict[str, Any]] = {
     transport: dict(
         zip(
             ("rate_share", "inside_share", "alpha_s", "hidden_share", "law", "overhead_s"),
@@ -241,7 +241,7 @@ USUAL: dict[str | None, dict[str, Any]] = {
         )
     )
     for transport, values in {
-        None: (1.0, 1.0, 0.0, 1.0, "none", 0.0),
+        "measured": (1.0, 1.0, 0.0, 1.0, "none", 0.0),
         "rdma": (0.95, 0.2, 3e-6, 0.7, "lognormal:0.044", 0.0),
         "tcp": (0.95, 0.2, 25e-6, 0.7, "lognormal:0.044", 0.0),
     }.items()
@@ -305,7 +305,7 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
     """
     out = {name: given.get(name, default) for name, default in _DEFAULTS.items()}
     if out["transport"] not in USUAL:
-        raise ValueError(f"{call('transport')} must be rdma or tcp, got {out['transport']!r}")
+        raise ValueError(f"{call('transport')} must be one of {', '.join(USUAL)}, got {out['transport']!r}")
     out |= {name: usual for name, usual in USUAL[out["transport"]].items() if out[name] is None}
     for name, value in out.items():
         if value is MISSING:

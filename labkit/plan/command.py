@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
 def _plan(given: argparse.Namespace) -> int:
     values, case, carried = _case(given)
     warnings = lint(case, given.beta_bytes_per_s)
-    if "alpha_s" not in values and case.transport is None:
+    if "alpha_s" not in values and case.transport == "measured":
         warnings.append(
             "latency: none was given, so a message costs nothing but its bytes; say --latency 20us"
         )
@@ -98,9 +98,13 @@ def _case(given: argparse.Namespace) -> tuple[dict[str, Any], Case, list[str]]:
         for name in its
     }
     values = {name: value for name, value in values.items() if name not in aside} | typed
+    if given.file is None and values.get("sweep") is None:
+        values.setdefault("transport", "rdma")  # what people type is a data sheet's
     _hosts(given, values)
     _batch_ms(given, values)
     carried = _gpu(given, values)
+    if values.get("transport", "measured") != "measured":
+        carried.append(f"links that give what a data sheet's do over {values['transport']}")
     values["methods"] = _methods(given, values)
     of_file = values.keys() - typed.keys()
     case = Case(**checked(values, lambda name: name if name in of_file else QUANTITIES[name].option))
@@ -136,7 +140,7 @@ def _batch_ms(given: argparse.Namespace, values: dict[str, Any]) -> None:
             "--batch-ms must come with --b, the examples in that batch; give --example-ms with --B"
         )
     whole = MILLISECONDS.read(given.batch_ms, "--batch-ms")
-    if values.get("transport"):
+    if values.get("transport", "measured") != "measured":
         values.setdefault("overhead_s", FIXED_SHARE * whole)
     overhead = values.get("overhead_s", 0.0)
     if whole <= overhead:

@@ -151,7 +151,7 @@ class Row:
         step, case = self.step, self.case
         if case.measured:
             return MEASURED_RANGE[0] * step.seconds, MEASURED_RANGE[1] * step.seconds
-        if case.transport is None:
+        if case.transport == "measured":
             return None
         low, high = (step.compute_s + share * (step.wait_s + step.comm_s) for share in LOST_RANGE)
         return (1 - CLOCKED) * low, (1 + CLOCKED) * high

@@ -76,7 +76,7 @@ def test_a_data_sheet_s_silence_is_filled_and_what_is_said_stays(transport):
     assert (said.rate_share, said.overhead_s) == (0.5, 0.0) and said.law.mean == 1
     plain = Case(**bare, beta_bytes_per_s=1e9)
     assert (plain.rate_share, plain.hidden_share, plain.alpha_s, plain.overhead_s) == (1, 1, 0, 0)
-    with pytest.raises(ValueError, match="transport must be rdma or tcp, got 'smoke'"):
+    with pytest.raises(ValueError, match="transport must be one of measured, rdma, tcp, got 'smoke'"):
         Case(**bare, beta_bytes_per_s=1e9, transport="smoke")
 
 
