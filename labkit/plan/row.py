@@ -140,7 +140,9 @@ class Row:
     def step(self) -> Step:
         """The seconds of a step: as planned, times what the case's measured steps took over their plan."""
         planned, over = self._planned, self._correction
-        return Step(*(over * seconds for seconds in planned[:6]), algorithm=planned.algorithm)
+        return planned._replace(
+            **{name: over * getattr(planned, name) for name in Step._fields if name != "algorithm"}
+        )
 
     @property
     def range_s(self) -> tuple[float, float] | None:

@@ -155,6 +155,6 @@ def test_10_10_label(verdict):
                     off.append(100 * abs(own - seen))
                     rivals.append(100 * seen)
     constant = np.abs(np.array(rivals) - np.median(rivals)).mean()
-    assert OFF_POINTS == round(np.mean(off), 1) and CONSTANT_POINTS == round(constant, 1)
+    assert (round(np.mean(off), 1), round(constant, 1)) == (OFF_POINTS, CONSTANT_POINTS)
     word = "true if" if np.mean(off) < min(10, constant) else "false"
     assert verdict == word
