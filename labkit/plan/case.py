@@ -88,8 +88,8 @@ class Case:
     share the host's port and have the link inside_alpha_s, inside_beta_bytes_per_s among themselves.
     rate_share, inside_share: of the links' rates that sums get. transport: "rdma" or "tcp": the rates are a data sheet's,
     and fields that are not given are `USUAL` in published jobs; "measured": the rates are what sums get.
-    measured: (workers, seconds) of steps that were measured, as of synchronous training in buckets; every plan is corrected
-    by what they took over theirs.
+    measured: (workers, seconds) of steps that were measured, as of synchronous training in buckets; a plan is corrected by
+    what the one with the nearest number of workers took over its own.
     passes: m, backward passes to a step; each worker's b examples are computed b / m at a time, with the overhead in each.
     layers, hidden, heads, tokens, recompute: a transformer's, for the bytes of an example's activations; or these,
     activation_bytes. memory_bytes: of a worker (`labkit.plan.fits`). mtbf_s, checkpoint_s, restart_s: one worker's mean time

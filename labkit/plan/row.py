@@ -160,17 +160,14 @@ class Row:
 
     @property
     def _correction(self) -> float:
-        """What measured steps took over their plan, the geometric mean; of fewer workers than were measured, a power of it
-        that is 1 for one worker."""
-        if not (measured := self.case.measured):
+        """What the measured step of nearly as many workers took over its plan; of fewer workers than were measured, a power
+        of it that is 1 for one worker."""
+        if not self.case.measured:
             return 1.0
-        plain, asked = replace(self.case, measured=()), math.log(self.K)
-        logs = [
-            math.log(seconds / Row(plain, parse_method(AS_RUN), K).step.seconds)
-            * min(1.0, asked / math.log(K))
-            for K, seconds in measured
-        ]
-        return math.exp(sum(logs) / len(logs))
+        asked = math.log(self.K)
+        K, seconds = min(self.case.measured, key=lambda step: abs(math.log(step[0]) - asked))
+        planned = Row(replace(self.case, measured=()), parse_method(AS_RUN), K).step.seconds
+        return (seconds / planned) ** min(1.0, asked / math.log(K))
 
     @cached_property
     def _planned(self) -> Step:

@@ -95,7 +95,8 @@ def test_a_measured_step_is_what_the_plan_then_says_and_one_worker_stays():
         assert row.step.seconds == pytest.approx(1.3**power * seconds("sync", K))
         assert sum(row.shares.values()) == pytest.approx(1)
     both = replace(CASE, measured=[(16, measured), (64, seconds(AS_RUN, 64) / 1.3)])
-    assert Row(both, parse_method("sync"), 64).step.seconds == pytest.approx(seconds("sync", 64))
+    for K, ratio in ((16, 1.3), (30, 1.3), (34, 1 / 1.3 ** (math.log(34) / math.log(64))), (256, 1 / 1.3)):
+        assert Row(both, parse_method("sync"), K).step.seconds == pytest.approx(ratio * seconds("sync", K))
 
 
 def test_ranges():

@@ -69,13 +69,17 @@ def test_about_nine_of_ten_rows_lie_in_the_range_that_says_so():
         assert 0.8 <= np.mean(inside) <= 0.95
 
 
-def test_one_measured_step_corrects_the_others_of_its_series():
-    found = pairs(OF["test"])
+def test_a_measured_step_near_by_corrects_more_than_one_far_away():
+    found = pairs(FOUND)
     assert all(row.series == one.series and one.K_workers < row.K_workers for row, one in found)
-    after = [100 * abs(row.after(one) - row.efficiency) for row, one in found]
-    assert np.mean(after) <= 5 and np.mean(after) < np.mean(
-        [100 * abs(row.predicted - row.efficiency) for row, _ in found]
-    )
+    far = np.mean([100 * abs(row.after(one) - row.efficiency) for row, one in found])
+    series = {row.series: [other for other in FOUND if other.series == row.series] for row, _ in found}
+    near = []
+    for row, _ in found:
+        others = [other for other in series[row.series] if other.K_workers != row.K_workers]
+        one = min(others, key=lambda other: abs(math.log(other.K_workers / row.K_workers)))
+        near.append(100 * abs(row.after(one) - row.efficiency))
+    assert np.mean(near) < far < np.mean([100 * abs(row.predicted - row.efficiency) for row, _ in found])
 
 
 def test_the_correction_is_the_planner_s_own():
