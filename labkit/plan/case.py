@@ -135,7 +135,7 @@ class Case:
     beta_bytes_per_s: float | None = _quantity("cluster --network 25Gbit/s", _RATE,
         "rate of a link (between hosts): bit or B; bare numbers are bytes/s", None)
     sweep: Sweep | None = _quantity("cluster --sweep FILE", _SWEEP,  # noqa: RUF009
-        "what nccl-tests, gloo, OSU, IMB or doctor --json printed, in place of the price; FILE@K says K; or FILE,FILE", None)
+        "what nccl-tests, gloo or doctor --json printed, in place of the price; FILE@K says K; or FILE,FILE", None)
     alpha_s: float = _quantity("cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", None)
     transport: str | None = _quantity("cluster --transport rdma", _TEXT,
         "the rates are a data sheet's, over rdma or tcp: published jobs say what is not said, and a range", None)
