@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from labkit.checks import integer, number
+from labkit.checks import integer, number, one_of
 from labkit.network.link import Link
 from labkit.network.sweep import Sweep, read_sweep
 from labkit.plan.goals import Goal, parse_goal
@@ -34,6 +34,7 @@ from labkit.plan.units import (
     SECONDS,
     SHARE,
     SIZE,
+    naming,
     precision,
     steps,
     workers,
@@ -70,7 +71,7 @@ _SIZE, _MEAN_S = (SIZE.read, _POSITIVE), (SECONDS.read, _POSITIVE)
 _SHARE = (SHARE.read, partial(number, least=0, most=1))
 _SOME = (SHARE.read, partial(number, above=0, most=1))
 _TEXT = (lambda text, name: text, None)
-_SWEEP = (lambda text, name: sweep_of(text, name), None)
+_SWEEP = (lambda text, name: _sweep_of(text, name), None)
 _LIST = (lambda text, name: text.split(","), None)
 
 
@@ -232,19 +233,18 @@ QUANTITIES: dict[str, _Quantity] = {each.name: each.metadata["quantity"] for eac
 _DEFAULTS = {each.name: each.default for each in fields(Case)}
 #: What fields are where nobody says, by transport: nothing is lost; or, as a data sheet does not say either, what fits
 #: published jobs best (lab 10.10), rounded.
+_SHEET = {
+    "rate_share": 0.95,
+    "inside_share": 0.2,
+    "hidden_share": 0.7,
+    "law": "lognormal:0.044",
+    "overhead_s": 0.0,
+}
+_NOTHING = {"rate_share": 1.0, "inside_share": 1.0, "hidden_share": 1.0, "law": "none", "overhead_s": 0.0}
 USUAL: dict[str | None, dict[str, Any]] = {
-    transport: dict(
-        zip(
-            ("rate_share", "inside_share", "alpha_s", "hidden_share", "law", "overhead_s"),
-            values,
-            strict=True,
-        )
-    )
-    for transport, values in {
-        None: (1.0, 1.0, 0.0, 1.0, "none", 0.0),
-        "rdma": (0.95, 0.2, 3e-6, 0.7, "lognormal:0.044", 0.0),
-        "tcp": (0.95, 0.2, 25e-6, 0.7, "lognormal:0.044", 0.0),
-    }.items()
+    None: {**_NOTHING, "alpha_s": 0.0},
+    "rdma": {**_SHEET, "alpha_s": 3e-6},
+    "tcp": {**_SHEET, "alpha_s": 25e-6},
 }
 #: And the share of a batch's time that does not shrink with the batch.
 FIXED_SHARE = 0.043
@@ -285,16 +285,12 @@ def read(text: str) -> dict[str, Any]:
     return out
 
 
-def sweep_of(text: str, name: str) -> Sweep:
+def _sweep_of(text: str, name: str) -> Sweep:
     """The sweep in the files that ``text`` names, FILE or FILE@K, with commas between."""
     found = []
     for path, _, K in (each.partition("@") for each in text.split(",")):
-        try:
+        with naming(f"{name} must name files that can be read", path):
             found.append(read_sweep(Path(path).read_text(), K=int(COUNT.read(K, name)) if K else None))
-        except OSError as error:
-            raise ValueError(
-                f"{name} must name files that can be read, got {path!r}: {error.strerror}"
-            ) from None
     return sum(found[1:], found[0])
 
 
@@ -304,12 +300,18 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
     call: what people who gave them call a field, where not by its name. ValueError, in a sentence, for what makes no case.
     """
     out = {name: given.get(name, default) for name, default in _DEFAULTS.items()}
-    if out["transport"] not in USUAL:
-        raise ValueError(f"{call('transport')} must be rdma or tcp, got {out['transport']!r}")
+
+    def refuse(right: str, got: object = MISSING) -> NoReturn:
+        raise ValueError(right if got is MISSING else f"{right}, got {got}")
+
+    for name, known in (("transport", USUAL), ("recompute", ("none", "selective", "full"))):
+        if out[name] not in known:
+            texts = [each for each in known if each]
+            refuse(f"{call(name)} must be {', '.join(texts[:-1])} or {texts[-1]}", repr(out[name]))
     out |= {name: usual for name, usual in USUAL[out["transport"]].items() if out[name] is None}
     for name, value in out.items():
         if value is MISSING:
-            raise ValueError(f"{call(name)} must be given: {QUANTITIES[name].help}")
+            refuse(f"{call(name)} must be given: {QUANTITIES[name].help}")
         check = QUANTITIES[name].check
         if check is not None and not (value is None and _DEFAULTS[name] is None):
             check(call(name), value)
@@ -318,51 +320,43 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
         if there not in ways:
             said = [" and ".join(call(name) for name in way) for way in ways]
             got = ", ".join(f"{call(name)} = {out[name]!r}" for name in there) or "neither"
-            raise ValueError(f"{said[0]} or {said[1]} must be given, and only one of the two, got {got}")
+            refuse(f"{said[0]} or {said[1]} must be given, and only one of the two", got)
     transformer = ["layers", "hidden", "tokens"] + ["heads"] * (out["recompute"] == "none")
     wanted = transformer if out["layers"] is not None or out["hidden"] is not None else []
     for group in (*_TOGETHER, wanted):
         missing = [call(name) for name in group if out[name] is None]
         if 0 < len(missing) < len(group):
-            raise ValueError(
-                f"{', '.join(map(call, group))} must be given together, got no {' and no '.join(missing)}"
-            )
+            refuse(f"{', '.join(map(call, group))} must be given together", f"no {' and no '.join(missing)}")
     if wanted and out["activation_bytes"] is not None:
-        raise ValueError(
-            f"{call('activation_bytes')} and {call('layers')} say the same thing: give one of them, got both"
+        refuse(
+            f"{call('activation_bytes')} and {call('layers')} say the same thing: give one of them", "both"
         )
-    if out["recompute"] not in ("none", "selective", "full"):
-        raise ValueError(f"{call('recompute')} must be none, selective or full, got {out['recompute']!r}")
-    if out["b_examples"] is not None and out["b_examples"] < out["passes"]:
-        raise ValueError(
-            f"{call('passes')} must be at most the {out['b_examples']} examples of {call('b_examples')}, got {out['passes']}"
-        )
+    if (b := out["b_examples"]) is not None and b < out["passes"]:
+        refuse(f"{call('passes')} must be at most the {b} examples of {call('b_examples')}", out["passes"])
     if out["beta_bytes_per_s"] is None and out["sweep"] is None:
-        raise ValueError(f"{call('beta_bytes_per_s')} must be given, or {call('sweep')}, as measured")
+        refuse(f"{call('beta_bytes_per_s')} must be given, or {call('sweep')}, as measured")
     if (sweep := out["sweep"]) is not None:
         out["sweep"] = sweep if isinstance(sweep, Sweep) else Sweep(sweep)
         measured(out["sweep"])  # refuses what makes no curve
-    known = ("best", *(ON_FLAT if out["per_host_workers"] in (None, 1) else ON_HOSTS))
-    if out["allreduce"] not in known:
-        raise ValueError(f"{call('allreduce')} must be one of {', '.join(known)}, got {out['allreduce']!r}")
+    one_of(
+        call("allreduce"),
+        out["allreduce"],
+        ("best", *(ON_FLAT if out["per_host_workers"] in (None, 1) else ON_HOSTS)),
+    )
     if isinstance(out["law"], str):
         out["law"] = parse_law(out["law"], call("law"))
     if not isinstance(out["law"], Fleet):
-        raise ValueError(
-            f"{call('law')} must be a law of compute time or its text, such as lognormal:0.1, got {out['law']!r}"
+        refuse(
+            f"{call('law')} must be a law of compute time or its text, such as lognormal:0.1",
+            repr(out["law"]),
         )
     K = out["K_workers"]
     Ks = list(K) if isinstance(K, Iterable) and not isinstance(K, str) else [K]
     if not Ks:
-        raise ValueError(f"{call('K_workers')} must hold at least one number of workers, got none")
+        refuse(f"{call('K_workers')} must hold at least one number of workers", "none")
     out["K_workers"] = tuple(sorted({integer(call("K_workers"), each, least=1) for each in Ks}))
-    out["measured"] = tuple(
-        (
-            integer(f"{call('measured')}, workers", K, least=2),
-            number(f"{call('measured')}, seconds", s, above=0),
-        )
-        for K, s in out["measured"]
-    )
+    of_K, of_s = (f"{call('measured')}, {what}" for what in ("workers", "seconds"))
+    out["measured"] = tuple((integer(of_K, K, least=2), number(of_s, s, above=0)) for K, s in out["measured"])
     out["methods"] = parse_methods(out["methods"])
     out["goal"] = parse_goal(out["goal"], call("goal"))
     return out

@@ -18,7 +18,7 @@ from labkit.plan.lint import lint
 from labkit.plan.method import DEFAULTS, METHODS, Method, parse_methods
 from labkit.plan.plan import plan
 from labkit.plan.report import as_csv, as_dict, as_text
-from labkit.plan.units import COUNT, MILLISECONDS, SHARE, written
+from labkit.plan.units import COUNT, MILLISECONDS, SHARE, naming, written
 
 #: The job that ``--example`` plans: a ResNet-50 on hosts of 4 with 25 Gbit/s between them; its target is an assumption.
 EXAMPLE = [
@@ -26,6 +26,21 @@ EXAMPLE = [
     "--latency", "20us", "--inside", "10GB/s", "--inside-latency", "5us", "--per-host", "4", "--price", "2.5/h",
     "--stragglers", "lognormal:0.05", "--steps-min", "7000", "--critical-batch", "4096", "--K", "1-256",
 ]  # fmt: skip
+#: What is no field of a case: option -> an example, help; and what is on or off.
+_MORE = {
+    "batch-ms": ("128", "instead of --example-ms: computation of a whole batch of --b examples"),
+    "hosts": ("8", "hosts; K is hosts x per-host"),
+    "coding-ms": ("3", "to encode and decode a gradient, for the methods that compress"),
+    "gpu": ("A100-80", "memory, peak and inside link by data sheet: " + ", ".join(gpus.GPUS)),
+    "mfu": ("0.4", "with --gpu and --tokens, instead of --example-ms: the share of the peak assumed"),
+    "plot": ("FILE", "also draw efficiency by K, and time against price (PNG, SVG)"),
+    "csv": ("FILE", "also write the rows, units in the columns' names; - prints nothing else"),
+}
+_SWITCHES = {
+    "json": "print JSON, as described below",
+    "no-flips": "don't look for where the ranking flips, which takes most of the time",
+    "example": "plan an example job and show its arguments",
+}
 
 
 def main(argv: list[str]) -> int:
@@ -59,14 +74,11 @@ def _plan(given: argparse.Namespace) -> int:
     if given.plot is not None:
         plots.save(made, given.plot)
     if given.csv not in (None, "-"):
-        try:
+        with naming("--csv must name a file that can be written", given.csv):
             Path(given.csv).write_text(as_csv(made))
-        except OSError as error:
-            raise ValueError(
-                f"--csv must name a file that can be written, got {given.csv!r}: {error.strerror}"
-            ) from None
     if given.json or given.csv == "-":
-        print(_json(as_dict(made, warnings, flips)) if given.json else as_csv(made), end="\n" * given.json)
+        whole = as_dict(made, warnings, flips) if given.json else None
+        print(json.dumps(whole, indent=2, allow_nan=False) + "\n" if whole else as_csv(made), end="")
         for warning in warnings:
             print(f"labkit plan: warning: {warning}", file=sys.stderr)
     else:
@@ -83,20 +95,11 @@ def _case(given: argparse.Namespace) -> tuple[dict[str, Any], Case, list[str]]:
     }
     values: dict[str, Any] = {}
     if given.file is not None:
-        try:
+        with naming("--from must name a file that can be read", given.file):
             values = read(Path(given.file).read_text())
-        except OSError as error:
-            raise ValueError(
-                f"--from must name a file that can be read, got {given.file!r}: {error.strerror}"
-            ) from None
     # an argument puts the file's other way of saying the same aside
-    aside = {
-        name
-        for ways in EITHER
-        for mine, its in permutations(ways)
-        if typed.keys() & set(mine)
-        for name in its
-    }
+    turns = [turn for ways in EITHER for turn in permutations(ways)]
+    aside = {name for mine, its in turns if typed.keys() & set(mine) for name in its}
     values = {name: value for name, value in values.items() if name not in aside} | typed
     _hosts(given, values)
     _batch_ms(given, values)
@@ -185,17 +188,17 @@ def _methods(given: argparse.Namespace, values: dict[str, Any]) -> tuple[Method,
                 f"--steps-factor must name one of {', '.join(found)}, as in local:8=1.2, got {text!r}"
             )
         try:
-            number = float(factor)
+            found[name] = replace(found[name], steps_factor=float(factor))
         except ValueError:
             raise ValueError(
-                f"--steps-factor must be a method and a number, as in local:8=1.2, got {text!r}"
+                f"--steps-factor must be a method and a number > 0, as in local:8=1.2, got {text!r}"
             ) from None
-        found[name] = replace(found[name], steps_factor=number)
-    coding = given.coding_ms and MILLISECONDS.read(given.coding_ms, "--coding-ms")
-    return tuple(
-        replace(method, coding_s=coding) if coding is not None and method.how is not None else method
-        for method in found.values()
-    )
+    if given.coding_ms is not None:
+        coding = MILLISECONDS.read(given.coding_ms, "--coding-ms")
+        found |= {
+            name: replace(each, coding_s=coding) for name, each in found.items() if each.how is not None
+        }
+    return tuple(found.values())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -207,53 +210,28 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     listed = ["\n  ".join(f"{name:<18}{what}" for name, what in each.items()) for each in (METHODS, LAWS)]
+    about = Path(__file__).with_name("help.txt").read_text("utf-8")
     parser = _Parser(
         prog="python -m labkit plan",
         description="Which way to train, on how many workers, and why: time to accuracy = steps(B) x seconds per step.",
-        epilog=Path(__file__)
-        .with_name("help.txt")
-        .read_text("utf-8")
-        .format(methods=listed[0], laws=listed[1]),
+        epilog=about.format(methods=listed[0], laws=listed[1]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     for name, quantity in QUANTITIES.items():
         parser.add_argument(quantity.option, dest=name, metavar=quantity.example, help=quantity.help)
+    for name, (metavar, help) in _MORE.items():
+        parser.add_argument(f"--{name}", metavar=metavar, help=help)
     add = parser.add_argument
-    add(
-        "--batch-ms",
-        metavar="128",
-        help="instead of --example-ms: computation of a whole batch of --b examples",
-    )
-    add("--hosts", metavar="8", help="hosts; K is hosts x per-host")
     add(
         "--steps-factor",
         action="append",
         metavar="M=F",
         help="method M needs F times the steps, as local:8=1.2",
     )
-    add("--coding-ms", metavar="3", help="to encode and decode a gradient, for the methods that compress")
     add("--from", dest="file", metavar="FILE", help="a job file in JSON; other arguments take precedence")
-    add(
-        "--gpu",
-        metavar="A100-80",
-        help="memory, peak and inside link by data sheet: " + ", ".join(gpus.GPUS),
-    )
-    add(
-        "--mfu",
-        metavar="0.4",
-        help="with --gpu and --tokens, instead of --example-ms: the share of the peak assumed",
-    )
-    add("--plot", metavar="FILE", help="also draw efficiency by K, and time against price (PNG, SVG)")
-    add(
-        "--csv",
-        metavar="FILE",
-        help="also write the rows, units in the columns' names; - prints nothing else",
-    )
-    add("--json", action="store_true", help="print JSON, as described below")
-    flips = "don't look for where the ranking flips, which takes most of the time"
-    add("--no-flips", action="store_true", help=flips)
-    add("--example", action="store_true", help="plan an example job and show its arguments")
+    for name, help in _SWITCHES.items():
+        add(f"--{name}", action="store_true", help=help)
     return parser
 
 
@@ -266,7 +244,3 @@ def _joined(argv: list[str]) -> list[str]:
         else:
             out.append(each)
     return out
-
-
-def _json(found: Any) -> str:
-    return json.dumps(found, indent=2, allow_nan=False)
