@@ -22,23 +22,11 @@ from typing import Any, NamedTuple, NoReturn
 from labkit.checks import integer, number, one_of
 from labkit.network.link import Link
 from labkit.network.sweep import Sweep, read_sweep
+from labkit.plan import units
 from labkit.plan.goals import Goal, parse_goal
 from labkit.plan.laws import format_law, parse_law
 from labkit.plan.method import DEFAULTS, Method, parse_methods
 from labkit.plan.network import ON_FLAT, ON_HOSTS, Network, measured
-from labkit.plan.units import (
-    COUNT,
-    MILLISECONDS,
-    PRICE,
-    RATE,
-    SECONDS,
-    SHARE,
-    SIZE,
-    naming,
-    precision,
-    steps,
-    workers,
-)
 from labkit.timing import Fleet
 
 
@@ -64,12 +52,16 @@ def _quantity(where: str, kind: tuple[Any, Any], help: str, default: Any = MISSI
 
 #: Kinds of quantities: how an option's text is read, and what is refused.
 _WHOLE, _POSITIVE, _AMOUNT = partial(integer, least=1), partial(number, above=0), partial(number, least=0)
-_COUNT, _NUMBER, _BYTES = (COUNT.read, _WHOLE), (COUNT.read, _POSITIVE), (precision, _WHOLE)
-_SECONDS, _RATE, _PRICE = (SECONDS.read, _AMOUNT), (RATE.read, _POSITIVE), (PRICE.read, _AMOUNT)
-_MS, _MS_MORE = (MILLISECONDS.read, _POSITIVE), (MILLISECONDS.read, _AMOUNT)
-_SIZE, _MEAN_S = (SIZE.read, _POSITIVE), (SECONDS.read, _POSITIVE)
-_SHARE = (SHARE.read, partial(number, least=0, most=1))
-_SOME = (SHARE.read, partial(number, above=0, most=1))
+_COUNT, _NUMBER, _BYTES = (units.COUNT.read, _WHOLE), (units.COUNT.read, _POSITIVE), (units.precision, _WHOLE)
+_SECONDS, _RATE, _PRICE = (
+    (units.SECONDS.read, _AMOUNT),
+    (units.RATE.read, _POSITIVE),
+    (units.PRICE.read, _AMOUNT),
+)
+_MS, _MS_MORE = (units.MILLISECONDS.read, _POSITIVE), (units.MILLISECONDS.read, _AMOUNT)
+_SIZE, _MEAN_S = (units.SIZE.read, _POSITIVE), (units.SECONDS.read, _POSITIVE)
+_SHARE = (units.SHARE.read, partial(number, least=0, most=1))
+_SOME = (units.SHARE.read, partial(number, above=0, most=1))
 _TEXT = (lambda text, name: text, None)
 _SWEEP = (lambda text, name: _sweep_of(text, name), None)
 _LIST = (lambda text, name: text.split(","), None)
@@ -155,7 +147,7 @@ class Case:
         "from a failure to the last checkpoint's state", None)
     allreduce: str = _quantity("cluster --allreduce best", _TEXT,
         "best, or ring, halving, ...; on hosts ring, hierarchical or torus", "best")
-    measured: tuple[tuple[int, float], ...] = _quantity("cluster --measured K=16:220ms", (steps, None),
+    measured: tuple[tuple[int, float], ...] = _quantity("cluster --measured K=16:220ms", (units.steps, None),
         "steps that were measured, on one number of workers or several", ())
     S_min_steps: float | None = _quantity("target --steps-min 7000", _NUMBER,
         "steps to the accuracy asked with batches without limit", None)
@@ -163,7 +155,7 @@ class Case:
         "the batch that needs twice as many", None)
     total_examples: float | None = _quantity("target --examples 115M", _NUMBER,
         "or: examples to compute, whatever the batch", None)
-    K_workers: tuple[int, ...] = _quantity(". --K 1-64", (workers, None),
+    K_workers: tuple[int, ...] = _quantity(". --K 1-64", (units.workers, None),
         "numbers of workers: 8, or 1,2,4, or 1-64 (powers of two and both ends)")
     methods: tuple[Method, ...] = _quantity(". --methods LIST", _LIST,
         "of those below, with commas; default: one of each", DEFAULTS)
@@ -289,8 +281,8 @@ def _sweep_of(text: str, name: str) -> Sweep:
     """The sweep in the files that ``text`` names, FILE or FILE@K, with commas between."""
     found = []
     for path, _, K in (each.partition("@") for each in text.split(",")):
-        with naming(f"{name} must name files that can be read", path):
-            found.append(read_sweep(Path(path).read_text(), K=int(COUNT.read(K, name)) if K else None))
+        with units.naming(f"{name} must name files that can be read", path):
+            found.append(read_sweep(Path(path).read_text(), K=int(units.COUNT.read(K, name)) if K else None))
     return sum(found[1:], found[0])
 
 
