@@ -31,7 +31,7 @@ NOT_OURS = (
 )
 
 
-class Need(NamedTuple):
+class _Need(NamedTuple):
     """Bytes of one worker. state: parameters, gradients, optimizer; a compressor's memory too."""
 
     state: float
@@ -53,7 +53,7 @@ def activation_bytes(case: Case) -> float | None:
     return case.layers * each * max(2, case.element_bytes) / 2
 
 
-def need(case: Case, method: Method | int, K: int) -> Need:
+def need(case: Case, method: Method | int, K: int) -> _Need:
     """What ``method``, or a bare stage, keeps on each of K workers; unknown activations are 0."""
     P, size, stage = case.parameters, case.element_bytes, method if isinstance(method, int) else method.stage
     precision = MIXED if size <= 2 else Precision(size, size, 2 * size)
@@ -61,7 +61,7 @@ def need(case: Case, method: Method | int, K: int) -> Need:
     if not isinstance(method, int) and isinstance(method.how, ErrorFeedback):
         state += P * size
     gathered = 2 * P * precision.parameter / (case.layers or UNITS) if stage == 3 and K > 1 else 0.0
-    return Need(state, gathered, -(-case.batch(K) // case.passes) * (activation_bytes(case) or 0.0))
+    return _Need(state, gathered, -(-case.batch(K) // case.passes) * (activation_bytes(case) or 0.0))
 
 
 def misfit(case: Case, method: Method, K: int) -> str | None:
@@ -82,7 +82,6 @@ def misfit(case: Case, method: Method, K: int) -> str | None:
 
 def _least(case: Case, stage: int) -> int | None:
     """The least K with which ``stage`` fits, up to 2^20; what a worker needs falls with K."""
-    found = bisect_left(
-        range(2**20), True, 1, key=lambda K: sum(need(case, stage, K)) <= (case.memory_bytes or 0.0)
-    )
+    memory = case.memory_bytes or 0.0
+    found = bisect_left(range(2**20), True, 1, key=lambda K: sum(need(case, stage, K)) <= memory)
     return found if found < 2**20 else None

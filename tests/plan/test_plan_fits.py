@@ -146,9 +146,9 @@ def test_passes_compute_as_much_with_the_overhead_in_each_and_leave_less_to_hide
 def test_the_best_interval_is_what_a_search_finds_and_young_s_to_first_order(M, write_s):
     found = failures.interval_s(write_s, M)
     searched = minimize_scalar(
-        lambda x: -failures.goodput(x, write_s, 60.0, M), bounds=(1.0, 2 * M), method="bounded"
+        lambda x: -failures._goodput(x, write_s, 60.0, M), bounds=(1.0, 2 * M), method="bounded"
     )
-    assert failures.goodput(found, write_s, 60.0, M) >= -searched.fun * (1 - 1e-12)
+    assert failures._goodput(found, write_s, 60.0, M) >= -searched.fun * (1 - 1e-12)
     assert found == pytest.approx(math.sqrt(2 * write_s * M), rel=math.sqrt(write_s / M))
 
 
@@ -160,7 +160,7 @@ def test_a_job_with_failures_played_event_by_event_has_the_goodput():
         while (lives := rng.exponential(M)) < need_s:
             wall, need_s = wall + lives, restart_s + tau + write_s
         wall += need_s
-    assert 20_000 * tau / wall == pytest.approx(failures.goodput(tau, write_s, restart_s, M), rel=0.01)
+    assert 20_000 * tau / wall == pytest.approx(failures._goodput(tau, write_s, restart_s, M), rel=0.01)
 
 
 def test_failures_lengthen_time_price_and_bill_by_the_same_share_and_more_with_more_workers():
