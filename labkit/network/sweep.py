@@ -75,17 +75,13 @@ def read_sweep(text: str, *, K: int | None = None, hosts: int | None = None) -> 
         raise ValueError(f"text must be of an all-reduce, but it is of {other[0]}")
     where = {found[1]: found[2] for line in lines if (found := _RANK.match(line))}  # of nccl-tests
     said = {len(where)} if where else {int(found) for found in re.findall(r"processes ?= ?(\d+)", text)}
-    if len(said | {K} - {None}) != 1:
+    if len(said | ({K} if K else set())) != 1:
         got = ", ".join(map(str, sorted(said))) or "none"
-        raise ValueError(
-            f"K must be one number, the ranks of this {kinds[0]} text: it says {got}, K = {K} was given"
-        )
-    (ranks,) = said or {K}
+        raise ValueError(f"K must be the ranks of this {kinds[0]} text: it says {got}, K = {K} was given")
+    (ranks,) = said or {K or 0}
     rows = list(_rows(lines, *_FORMATS[kinds[0]]))
     if not rows:
-        raise ValueError(
-            f"text must hold at least one row of sizes and times, but this of {kinds[0]} has none"
-        )
+        raise ValueError(f"text must hold at least one row of times, but this of {kinds[0]} has none")
     hosts = len(set(where.values())) or None if hosts is None else integer("hosts", hosts, least=1)
     return Sweep(tuple((ranks, n, s) for n, s in rows if n > 0), () if hosts is None else ((ranks, hosts),))
 
@@ -110,9 +106,7 @@ def _rows(lines: list[str], head: str, time: str) -> Iterable[tuple[float, float
         if row.get("redop") == "none":
             raise ValueError("text must be of an all-reduce, but its redop is none")
         if wrong := [cell for name, cell in both if name == "#wrong" and cell.isdigit() and int(cell)]:
-            raise ValueError(
-                f"text must hold right sums, but of {cells[0]} bytes {wrong[0]} elements are #wrong"
-            )
+            raise ValueError(f"text must hold right sums, but of {cells[0]} bytes {wrong[0]} are #wrong")
         seconds = float(row[time]) * 1e-6 if re.fullmatch(r"[\d.]+(e[+-]?\d+)?", row[time]) else math.nan
         if not seconds > 0:
             raise ValueError(f"text must hold times > 0 us, got {row[time]!r} for {cells[0]} {names[0]}")
@@ -124,5 +118,5 @@ def _of_doctor(text: str) -> Sweep:
         return Sweep(json.loads(text)["measured"]["allreduce"]["points"])
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
-            f"text must be the JSON of labkit doctor, with measured.allreduce.points, got {error!r}"
+            f"text must be labkit doctor's, with measured.allreduce.points, got {error!r}"
         ) from None

@@ -6,6 +6,7 @@ A law here is that of the *factor* by which a worker's step is longer than an un
 from __future__ import annotations
 
 from dataclasses import astuple
+from typing import Any
 
 from labkit.timing import (
     Constant,
@@ -28,7 +29,7 @@ LAWS = {
     "one:slowdown": "one worker so many times slower; may be added: lognormal:0.1+one:1.43",
 }
 #: The laws themselves, each with 1 first and then what stands behind the word; a uniform one ends at 1 + width.
-_MAKES = {
+_MAKES: dict[str, Any] = {
     "lognormal": LogNormal, "normal": TruncatedNormal, "exponential": ShiftedExponential, "uniform": Uniform,
     "pareto": Pareto,
 }  # fmt: skip
@@ -58,7 +59,7 @@ def parse_law(text: str, name: str = "law") -> Fleet:
     return found
 
 
-def format_law(law: Fleet) -> str:
+def format_law(law: Any) -> str:
     """What `parse_law` would read as ``law``. ValueError for a law that it can't.
 
     >>> format_law(parse_law("lognormal:0.1+one:1.43"))
@@ -70,6 +71,6 @@ def format_law(law: Fleet) -> str:
         alone = f"one:{law.slowdown!r}"
         return alone if law.base == Constant(1.0) else f"{format_law(law.base)}+{alone}"
     for word, kind in _MAKES.items():
-        if isinstance(law, kind) and astuple(law)[0] == 1:
-            return f"{word}:{astuple(law)[1] - (word == 'uniform')!r}"
+        if type(law) is kind and (numbers := astuple(law))[0] == 1:
+            return f"{word}:{numbers[1] - (word == 'uniform')!r}"
     raise ValueError(f"law must be one that a job file can hold ({', '.join(LAWS)}), got {law!r}")

@@ -30,8 +30,8 @@ def _answer(made: Plan, carried: Iterable[str] = ()) -> str:
     """The choice, its time and money, and what the answer rests on, in a sentence. carried: assumptions made before."""
     row, case = made.best(), made.case
     unit, per = readable(row.time_s)
-    each = row.time_s / row.step.seconds / per
-    span = " ({:.4g} to {:.4g} {})".format(*(each * s for s in row.range_s), unit) if row.range_s else ""
+    low, high = (row.time_s / row.step.seconds / per * s for s in row.range_s or (0.0, 0.0))
+    span = f" ({low:.4g} to {high:.4g} {unit})" if low < high else ""
     priced = case.price_per_worker_hour > 0
     money = f"{row.price:,.0f} in all" if priced else f"{row.worker_s / 3600:,.0f} worker-hours"
     steps = f"{row.steps:,.0f} steps ({row.method.assumption})"

@@ -145,7 +145,7 @@ class Row:
     def step(self) -> Step:
         """The seconds of a step: as planned, times what the case's measured steps took over their plan."""
         planned, over = self._planned, self._correction
-        return Step(*(over * seconds for seconds in planned[:6]), algorithm=planned.algorithm)
+        return Step._make([*(over * seconds for seconds in planned[:6]), planned.algorithm])
 
     @property
     def range_s(self) -> tuple[float, float] | None:
