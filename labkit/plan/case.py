@@ -2,8 +2,7 @@
 
 Everything is in SI units, and a field's name says which. A file (``--from`` reads it, ``--json`` writes it as ``inputs``)
 puts the fields into the objects job, cluster and target; an argument of the command line is a field's ``option``, whose
-text `labkit.plan.units` reads. (Tried for the file and left: `msgspec`, whose complaints name the key but not the value and
-which wants the fields declared once more; `cattrs`, which knows no bounds. Neither knows "one of the two".)
+text `labkit.plan.units` reads.
 
 Symbols: P parameters, b examples per worker and step, B = K b all workers' together, K workers, alpha and beta of a link.
 """
@@ -85,8 +84,8 @@ class Case:
     by what they took over theirs.
     passes: m, backward passes to a step; each worker's b examples are computed b / m at a time, with the overhead in each.
     layers, hidden, heads, tokens, recompute: a transformer's, for the bytes of an example's activations; or these,
-    activation_bytes. memory_bytes: of a worker (`labkit.plan.fits`). mtbf_s, checkpoint_s, restart_s: one worker's mean time
-    between failures, the seconds to write a checkpoint and to come back to it (`labkit.plan.failures`).
+    activation_bytes. memory_bytes: of a worker (`labkit.plan.memory`). mtbf_s, checkpoint_s, restart_s: one worker's mean
+    time between failures, the seconds to write a checkpoint and to come back to it (`labkit.plan.failures`).
     sweep: all-reduces as measured, a `Sweep` or its points [K, bytes, seconds], in place of the links' price of them; where
     beta_bytes_per_s is not given, what the longest vector measured says of it.
     price_per_worker_hour: in any currency. allreduce: "best", whichever costs least, or the name of one.
@@ -257,23 +256,21 @@ def read(text: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"the job file must be JSON, but {error}") from None
     whole = found.get("inputs", found) if isinstance(found, dict) else found
-    sections = {quantity.section for quantity in QUANTITIES.values()}
+    parts: dict[str, list[str]] = {}
+    for name, quantity in QUANTITIES.items():
+        parts.setdefault(quantity.section, []).append(name)
+    sections = sorted(parts.keys() - {""})
     out: dict[str, Any] = {}
-    for section in sorted(sections):
-        given = whole if not section else whole.get(section, {})
-        known = [name for name, quantity in QUANTITIES.items() if quantity.section == section]
-        known += sorted(sections - {""}) if not section else []
+    for section in ("", *sections):
+        where, known = section or "inputs", parts[section] + (sections if not section else [])
+        given = whole.get(section, {}) if section else whole
         if not isinstance(given, dict):
-            raise ValueError(
-                f"{section or 'inputs'} must be an object with {', '.join(known)}, got {given!r}"
-            )
-        for name, value in given.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"; is {near[0]} meant?" if near else f"; it may have {', '.join(known)}"
-                raise ValueError(f"{section or 'inputs'} must not have {name!r}{hint}")
-            if name in QUANTITIES:
-                out[name] = value
+            raise ValueError(f"{where} must be an object with {', '.join(known)}, got {given!r}")
+        for name in given.keys() - set(known):
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; is {near[0]} meant?" if near else f"; it may have {', '.join(known)}"
+            raise ValueError(f"{where} must not have {name!r}{hint}")
+        out |= {name: value for name, value in given.items() if name in QUANTITIES}
     return out
 
 

@@ -11,6 +11,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, NoReturn
 
+from labkit.checks import number
 from labkit.plan import gpus, plots
 from labkit.plan.case import EITHER, FIXED_SHARE, QUANTITIES, Case, checked, read
 from labkit.plan.laws import LAWS
@@ -163,8 +164,16 @@ def _gpu(given: argparse.Namespace, values: dict[str, Any]) -> list[str]:
     P, tokens = values.get("parameters"), values.get("tokens")
     if P is None or tokens is None:
         raise ValueError("--mfu must come with --parameters and --tokens, those of an example")
-    mfu, kind = SHARE.read(given.mfu, "--mfu"), given.element_bytes or "fp32"
-    values["example_s"] = seconds = gpus.example_s(name, kind, mfu, P, tokens)
+    mfu, kind = (
+        number("--mfu", SHARE.read(given.mfu, "--mfu"), above=0, most=1),
+        given.element_bytes or "fp32",
+    )
+    peaks = gpus.GPUS[name]["peak"]
+    if (short := kind.lower().replace("bfloat", "bf").replace("float", "fp")) not in peaks:
+        raise ValueError(
+            f"--precision must be one in the catalogue for {name}, {', '.join(peaks)}, got {kind!r}"
+        )
+    values["example_s"] = seconds = 6 * P * tokens / (mfu * peaks[short])
     return [f"{written(seconds, 's', ' ')} an example ({100 * mfu:.3g} % of {name}'s peak in {kind})"]
 
 

@@ -12,7 +12,7 @@ import re
 from labkit.network.link import Link
 from labkit.plan.case import Case
 from labkit.plan.estimate import undisturbed
-from labkit.plan.fits import LARGE, activation_bytes, need
+from labkit.plan.memory import LARGE, need
 from labkit.plan.units import RATE, written
 
 #: What Ethernet, InfiniBand and cloud machines are sold as, Gbit/s; hosts also have several ports of 100 or more.
@@ -58,7 +58,7 @@ def _memory(case: Case) -> str:
     """What no memory was given for, where a worker needs much or where a part of it is not known; or nothing."""
     if case.memory_bytes is not None:
         said = "memory: activations are not counted: say --activations, or a transformer's --layers, --hidden, --tokens"
-        return said if activation_bytes(case) is None else ""
+        return said if case.activation_bytes is None and case.layers is None else ""
     stage = min(method.stage for method in case.methods)
     most = need(case, stage, max(case.K_workers)).state
     who = f"zero{stage}" if stage else "plain data parallelism"

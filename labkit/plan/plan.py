@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 
 from labkit.plan.case import Case
-from labkit.plan.fits import NOT_OURS
 from labkit.plan.goals import Goal, parse_goal
+from labkit.plan.memory import NOT_OURS
 from labkit.plan.method import DEFAULTS
 from labkit.plan.row import Row
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from labkit.plan.case import Case
 from labkit.plan.estimate import K_MAX, estimate, means, slowest, undisturbed
 from labkit.plan.failures import kept
-from labkit.plan.fits import misfit, need
 from labkit.plan.goals import Goal
+from labkit.plan.memory import misfit, need
 from labkit.plan.method import Method, parse_method
 from labkit.plan.network import Exchange, Network
 from labkit.timing.order import expected_shortfall
