@@ -239,10 +239,8 @@ class Curve:
         slope, p = trend_p(np.log(H), np.log(beta))
         if slope < 0 and p < 2 * level and -math.expm1(slope * np.ptp(np.log(H))) > MATTERS:
             fall = f"{beta[0] / 1e9:.3g} GB/s on {H[0]:.0f} to {beta[-1] / 1e9:.3g} GB/s on {H[-1]:.0f} hosts"
-            yield (
-                "contention",
-                f"Contention: bandwidth falls from {fall}, as hosts^{slope:.2f} (p = {p:.1g}).",
-            )
+            said = f"Contention: bandwidth falls from {fall}, as hosts^{slope:.2f} (p = {p:.1g})."
+            yield "contention", said
         slope, p = trend_p(np.log(Ks - 1), np.log(latency / (Ks - 1)))
         if p < level and abs(slope) > 0.2:
             way = f"as K^{1 + slope:.2f}, {'like log2 K' if slope < 0 else 'more than K'}, where a ring's is K - 1"

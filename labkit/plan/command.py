@@ -116,13 +116,11 @@ def _hosts(given: argparse.Namespace, values: dict[str, Any]) -> None:
     hosts, each = COUNT.read(given.hosts, "--hosts"), values.get("per_host_workers")
     if each is None:
         raise ValueError(f"--hosts must come with --per-host, the workers of each, got {hosts} hosts alone")
-    if given.K_workers is not None and hosts * each != max(values["K_workers"]):
-        raise ValueError(
-            f"--K must be --hosts x --per-host = {hosts} x {each} = {hosts * each} at most and at last, "
-            f"got {max(values['K_workers'])}"
-        )
+    K = hosts * each
     if given.K_workers is None:
-        values["K_workers"] = [hosts * each]
+        values["K_workers"] = [K]
+    elif (most := max(values["K_workers"])) != K:
+        raise ValueError(f"--K must end at --hosts x --per-host = {hosts} x {each} = {K}, got {most}")
 
 
 def _batch_ms(given: argparse.Namespace, values: dict[str, Any]) -> None:
@@ -139,7 +137,7 @@ def _batch_ms(given: argparse.Namespace, values: dict[str, Any]) -> None:
     overhead = values.get("overhead_s", 0.0)
     if whole <= overhead:
         raise ValueError(
-            f"--batch-ms must be more than the overhead in it, {1e3 * overhead:g} ms, got {given.batch_ms}"
+            f"--batch-ms must exceed the overhead in it, {1e3 * overhead:g} ms, got {given.batch_ms}"
         )
     values["example_s"] = (whole - overhead) / max(1, values["b_examples"])
 

@@ -71,7 +71,7 @@ def estimate(
         X = _sure(law, K, before + after, 1 + spare)
     else:  # of many workers all methods share the draws that a slack of 3 takes
         T = before + after
-        X = _times(law, K, max(T, (start + min(48, leads) + after) * many), R)[:, :T]
+        X = _times(law, K, max(T, start + min(48, leads) + after) if many else T, R)[:, :T]
     # of few replicas one after the other, whose maxima run along memory
     at = np.stack([ends(X[..., r]) for r in range(X.shape[2])], axis=-1) if many else ends(X)
     slopes = (at[-1] - at[before - 1]) / after
