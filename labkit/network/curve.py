@@ -69,21 +69,19 @@ class Curve:
     def predict(self, K: int, nbytes: float) -> Prediction:
         """The all-reduce of ``nbytes`` bytes (> 0) by K >= 2 ranks, measured or not."""
         K, nbytes = integer("K", K, least=2), number("nbytes", nbytes, above=0)
-        there = K in self.sweep.Ks
-        name, errors = (self.model, self._errors) if there else (self.model_between, self._errors_K)
+        held = "size" if K in self.sweep.Ks else "K"
+        name = self._chosen[held]
         seconds = float(self._models[name](K, nbytes))
         if doubt := self._doubt(K, nbytes):
             return Prediction(seconds, 0.0, math.inf, self.level, doubt)
-        known = np.sort(np.abs(errors[name][np.isfinite(errors[name])]))
+        known = np.sort(_known(self._errors[held][name]))
         rank = min(math.ceil(self.level * (len(known) + 1)), len(known))
         width = math.exp(known[rank - 1])
         return Prediction(seconds, seconds / width, seconds * width, min(self.level, rank / (len(known) + 1)))
 
     def error(self, model: str | None = None, held: str = "size") -> tuple[float, float]:
         """Median and worst relative error of a model (None: the chosen) on "size" or "K" held out; nan if none was."""
-        errors, chosen = (self._errors_K, self.model_between) if held == "K" else (self._errors, self.model)
-        known = errors[model or chosen]
-        known = np.expm1(np.abs(known[np.isfinite(known)]))
+        known = np.expm1(_known(self._errors[held][model or self._chosen[held]]))
         return (float(np.median(known)), float(known.max())) if len(known) else (math.nan, math.nan)
 
     @property
@@ -101,15 +99,15 @@ class Curve:
         K, _, n, seconds = self._rows[-1]
         return float(_volume(K, n) / seconds)
 
-    @cached_property
+    @property
     def model(self) -> str:
         """The model with the least mean error on sizes held out."""
-        return self._least(self._errors)
+        return self._chosen["size"]
 
-    @cached_property
+    @property
     def model_between(self) -> str:
         """The model with the least mean error on K held out, for a K that was not measured; else as ``model``."""
-        return self._least(self._errors_K)
+        return self._chosen["K"]
 
     @cached_property
     def found(self) -> Mapping[str, str]:
@@ -136,14 +134,21 @@ class Curve:
         return np.array(every, dtype=np.float64).reshape(-1, 4)
 
     @cached_property
-    def _errors(self) -> dict[str, FloatArray]:
-        return self._held_out(self._rows[:, 2])
+    def _errors(self) -> dict[str, dict[str, FloatArray]]:
+        """Of every model with a "size", a "K" held out; beyond the least and the largest K nothing is promised."""
+        K, _, n, _ = self._rows.T
+        inner = np.where((K[0] == K) | (K[-1] == K), math.nan, K)
+        of_size = self._held_out(n)
+        return {"size": of_size, "K": of_size if np.isnan(inner).all() else self._held_out(inner)}
 
     @cached_property
-    def _errors_K(self) -> dict[str, FloatArray]:
-        K = self._rows[:, 0]
-        ends = (K[0] == K) | (K[-1] == K)  # beyond them nothing is promised
-        return self._held_out(np.where(ends, math.nan, K)) if not ends.all() else self._errors
+    def _chosen(self) -> dict[str, str]:
+        """The model with the least mean error, by what was held out."""
+
+        def miss(errors: FloatArray) -> float:
+            return float(known.mean()) if len(known := _known(errors)) else math.inf
+
+        return {held: min(each, key=lambda name: miss(each[name])) for held, each in self._errors.items()}
 
     def _held_out(self, key: FloatArray) -> dict[str, FloatArray]:
         """log(measured / predicted) of every row, each predicted without all rows of its key; nan where impossible."""
@@ -160,10 +165,6 @@ class Curve:
     @cached_property
     def _models(self) -> dict[str, _Model]:
         return {name: self._learn(name, self._rows) for name in self.models}
-
-    def _least(self, errors: Mapping[str, FloatArray]) -> str:
-        known = {name: np.abs(each[np.isfinite(each)]) for name, each in errors.items()}
-        return min(known, key=lambda name: known[name].mean() if len(known[name]) else math.inf)
 
     def _learn(self, name: str, rows: FloatArray) -> _Model:
         if name == "interpolation":
@@ -196,7 +197,7 @@ class Curve:
             i = int(np.searchsorted(Ks, K))
             return self._doubt(Ks[i - 1], nbytes) or self._doubt(Ks[i], nbytes)
         mine = self._rows[:, 0] == K
-        (n, s), miss = self._rows[mine, 2:].T, np.expm1(np.abs(self._errors[self.model][mine]))
+        (n, s), miss = self._rows[mine, 2:].T, np.expm1(np.abs(self._errors["size"][self.model][mine]))
         if len(n) < 4:
             return f"only {len(n)} sizes were measured with K = {K}."
         steep = np.diff(np.log(s)) / np.diff(np.log(n))
@@ -228,27 +229,18 @@ class Curve:
         p = order_p([left for *_, left in by_K])
         most = max((float(np.abs(left).max(initial=0)) for *_, left in by_K), default=0.0)
         if p < level and most > MATTERS:
-            name, why = (
-                "not straight",
-                f"alpha-beta's residuals follow the size (p = {p:.1g}), up to {math.expm1(most):.0%}",
-            )
-            two, one = (
-                self.error(model)[0] if model in self.models else 1 for model in ("two regimes", "alpha-beta")
-            )
+            name = "not straight"
+            why = f"alpha-beta's residuals follow the size (p = {p:.1g}), up to {math.expm1(most):.0%}"
+            two, one = (self.error(each)[0] if each in self.models else 1 for each in MODELS[1::-1])
             if two < 0.8 * one:
-                name, why = (
-                    "two regimes",
-                    f"{why}; two lines miss sizes left out by {two:.0%}, one by {one:.0%}",
-                )
+                name, why = MODELS[1], f"{why}; two lines miss sizes left out by {two:.0%}, one by {one:.0%}"
             yield name, f"{name.capitalize()}: {why}."
         Ks, H, beta, latency = (np.array(each, dtype=float) for each in list(zip(*by_K, strict=True))[:4])
         slope, p = trend_p(np.log(H), np.log(beta))
         if slope < 0 and p < 2 * level and -math.expm1(slope * np.ptp(np.log(H))) > MATTERS:
             fall = f"{beta[0] / 1e9:.3g} GB/s on {H[0]:.0f} to {beta[-1] / 1e9:.3g} GB/s on {H[-1]:.0f} hosts"
-            yield (
-                "contention",
-                f"Contention: bandwidth falls from {fall}, as hosts^{slope:.2f} (p = {p:.1g}).",
-            )
+            said = f"Contention: bandwidth falls from {fall}, as hosts^{slope:.2f} (p = {p:.1g})."
+            yield "contention", said
         slope, p = trend_p(np.log(Ks - 1), np.log(latency / (Ks - 1)))
         if p < level and abs(slope) > 0.2:
             way = f"as K^{1 + slope:.2f}, {'like log2 K' if slope < 0 else 'more than K'}, where a ring's is K - 1"
@@ -257,6 +249,11 @@ class Curve:
 
 
 # -- the models: functions (K, H, n) -> columns, of which seconds are a sum with weights >= 0 -------------------------
+
+
+def _known(errors: FloatArray) -> FloatArray:
+    """Without what could not be held out, and without sign."""
+    return np.abs(errors[np.isfinite(errors)])
 
 
 def _volume(K: Any, n: Any) -> Any:

@@ -110,10 +110,8 @@ class Fit:
         slope, p = trend_p(np.log(Ks), ends)
         if p < LEVEL / 2 and np.ptp(ends) > 0.15:
             what = "bandwidth falls with K, as by contention" if slope > 0 else "bandwidth rises with K"
-            few, many = (
-                f"{math.exp(ends[i]):.2g} times what is predicted with K = {Ks[i]:.0f}" for i in (0, -1)
-            )
-            said.append(f"{what}: the longest vectors take {few}, {many} (p = {p:.1g})")
+            few, many = (f"{math.exp(ends[i]):.2g} times with K = {Ks[i]:.0f}" for i in (0, -1))
+            said.append(f"{what}: of what is predicted the longest vectors take {few}, {many} (p = {p:.1g})")
         return "lack of fit: " + "; ".join(said) if said else ""
 
     @property
@@ -126,10 +124,8 @@ class Fit:
         """Seconds of any algorithm on the fitted link, measured before or not. It warns far beyond the sizes fitted."""
         largest = max(s.nbytes for s in self.samples)
         if nbytes > 10 * largest:
-            said = (
-                f"{nbytes:.3g} bytes are {nbytes / largest:.3g} times the largest size fitted, {largest:.3g}"
-            )
-            warnings.warn(f"{said}: no time measured speaks for this prediction", stacklevel=2)
+            said = f"{nbytes:.3g} bytes are {nbytes / largest:.3g} times the largest size fitted"
+            warnings.warn(f"{said}, {largest:.3g}: no time measured speaks for this prediction", stacklevel=2)
         return evaluate(form, K, nbytes, self.link) + handled * self.overhead_s
 
     def __str__(self) -> str:

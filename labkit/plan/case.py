@@ -2,8 +2,7 @@
 
 Everything is in SI units, and a field's name says which. A file (``--from`` reads it, ``--json`` writes it as ``inputs``)
 puts the fields into the objects job, cluster and target; an argument of the command line is a field's ``option``, whose
-text `labkit.plan.units` reads. (Tried for the file and left: `msgspec`, whose complaints name the key but not the value and
-which wants the fields declared once more; `cattrs`, which knows no bounds. Neither knows "one of the two".)
+text `labkit.plan.units` reads.
 
 Symbols: P parameters, b examples per worker and step, B = K b all workers' together, K workers, alpha and beta of a link.
 """
@@ -17,27 +16,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from labkit.checks import integer, number
+from labkit.checks import integer, number, one_of
 from labkit.network.link import Link
 from labkit.network.sweep import Sweep, read_sweep
+from labkit.plan import units
 from labkit.plan.goals import Goal, parse_goal
 from labkit.plan.laws import format_law, parse_law
 from labkit.plan.method import DEFAULTS, Method, parse_methods
 from labkit.plan.network import ON_FLAT, ON_HOSTS, Network, measured
-from labkit.plan.units import (
-    COUNT,
-    MILLISECONDS,
-    PRICE,
-    RATE,
-    SECONDS,
-    SHARE,
-    SIZE,
-    precision,
-    steps,
-    workers,
-)
 from labkit.timing import Fleet
 
 
@@ -63,14 +51,18 @@ def _quantity(where: str, kind: tuple[Any, Any], help: str, default: Any = MISSI
 
 #: Kinds of quantities: how an option's text is read, and what is refused.
 _WHOLE, _POSITIVE, _AMOUNT = partial(integer, least=1), partial(number, above=0), partial(number, least=0)
-_COUNT, _NUMBER, _BYTES = (COUNT.read, _WHOLE), (COUNT.read, _POSITIVE), (precision, _WHOLE)
-_SECONDS, _RATE, _PRICE = (SECONDS.read, _AMOUNT), (RATE.read, _POSITIVE), (PRICE.read, _AMOUNT)
-_MS, _MS_MORE = (MILLISECONDS.read, _POSITIVE), (MILLISECONDS.read, _AMOUNT)
-_SIZE, _MEAN_S = (SIZE.read, _POSITIVE), (SECONDS.read, _POSITIVE)
-_SHARE = (SHARE.read, partial(number, least=0, most=1))
-_SOME = (SHARE.read, partial(number, above=0, most=1))
+_COUNT, _NUMBER, _BYTES = (units.COUNT.read, _WHOLE), (units.COUNT.read, _POSITIVE), (units.precision, _WHOLE)
+_SECONDS, _RATE, _PRICE = (
+    (units.SECONDS.read, _AMOUNT),
+    (units.RATE.read, _POSITIVE),
+    (units.PRICE.read, _AMOUNT),
+)
+_MS, _MS_MORE = (units.MILLISECONDS.read, _POSITIVE), (units.MILLISECONDS.read, _AMOUNT)
+_SIZE, _MEAN_S = (units.SIZE.read, _POSITIVE), (units.SECONDS.read, _POSITIVE)
+_SHARE = (units.SHARE.read, partial(number, least=0, most=1))
+_SOME = (units.SHARE.read, partial(number, above=0, most=1))
 _TEXT = (lambda text, name: text, None)
-_SWEEP = (lambda text, name: sweep_of(text, name), None)
+_SWEEP = (lambda text, name: _sweep_of(text, name), None)
 _LIST = (lambda text, name: text.split(","), None)
 
 
@@ -92,8 +84,8 @@ class Case:
     what the one with the nearest number of workers took over its own.
     passes: m, backward passes to a step; each worker's b examples are computed b / m at a time, with the overhead in each.
     layers, hidden, heads, tokens, recompute: a transformer's, for the bytes of an example's activations; or these,
-    activation_bytes. memory_bytes: of a worker (`labkit.plan.fits`). mtbf_s, checkpoint_s, restart_s: one worker's mean time
-    between failures, the seconds to write a checkpoint and to come back to it (`labkit.plan.failures`).
+    activation_bytes. memory_bytes: of a worker (`labkit.plan.memory`). mtbf_s, checkpoint_s, restart_s: one worker's mean
+    time between failures, the seconds to write a checkpoint and to come back to it (`labkit.plan.failures`).
     sweep: all-reduces as measured, a `Sweep` or its points [K, bytes, seconds], in place of the links' price of them; where
     beta_bytes_per_s is not given, what the longest vector measured says of it.
     price_per_worker_hour: in any currency. allreduce: "best", whichever costs least, or the name of one.
@@ -135,7 +127,7 @@ class Case:
     beta_bytes_per_s: float | None = _quantity("cluster --network 25Gbit/s", _RATE,
         "rate of a link (between hosts): bit or B; bare numbers are bytes/s", None)
     sweep: Sweep | None = _quantity("cluster --sweep FILE", _SWEEP,  # noqa: RUF009
-        "what nccl-tests, gloo, OSU, IMB or doctor --json printed, in place of the price; FILE@K says K; or FILE,FILE", None)
+        "what nccl-tests, gloo or doctor --json printed, in place of the price; FILE@K says K; or FILE,FILE", None)
     alpha_s: float = _quantity("cluster --latency 20us", _SECONDS, "of a message on it; bare numbers are seconds", None)
     transport: str = _quantity("cluster --transport tcp", _TEXT,
         "rates are a data sheet's, over rdma (default) or tcp, so published jobs say the rest; or: measured", "measured")
@@ -154,7 +146,7 @@ class Case:
         "from a failure to the last checkpoint's state", None)
     allreduce: str = _quantity("cluster --allreduce best", _TEXT,
         "best, or ring, halving, ...; on hosts ring, hierarchical or torus", "best")
-    measured: tuple[tuple[int, float], ...] = _quantity("cluster --measured K=16:220ms", (steps, None),
+    measured: tuple[tuple[int, float], ...] = _quantity("cluster --measured K=16:220ms", (units.steps, None),
         "steps that were measured, on one number of workers or several", ())
     S_min_steps: float | None = _quantity("target --steps-min 7000", _NUMBER,
         "steps to the accuracy asked with batches without limit", None)
@@ -162,7 +154,7 @@ class Case:
         "the batch that needs twice as many", None)
     total_examples: float | None = _quantity("target --examples 115M", _NUMBER,
         "or: examples to compute, whatever the batch", None)
-    K_workers: tuple[int, ...] = _quantity(". --K 1-64", (workers, None),
+    K_workers: tuple[int, ...] = _quantity(". --K 1-64", (units.workers, None),
         "numbers of workers: 8, or 1,2,4, or 1-64 (powers of two and both ends)")
     methods: tuple[Method, ...] = _quantity(". --methods LIST", _LIST,
         "of those below, with commas; default: one of each", DEFAULTS)
@@ -232,19 +224,18 @@ QUANTITIES: dict[str, _Quantity] = {each.name: each.metadata["quantity"] for eac
 _DEFAULTS = {each.name: each.default for each in fields(Case)}
 #: What fields are where nobody says, by transport: nothing is lost; or, as a data sheet does not say either, what fits
 #: published jobs best (lab 10.10), rounded.
+_SHEET = {
+    "rate_share": 0.95,
+    "inside_share": 0.2,
+    "hidden_share": 0.7,
+    "law": "lognormal:0.044",
+    "overhead_s": 0.0,
+}
+_NOTHING = {"rate_share": 1.0, "inside_share": 1.0, "hidden_share": 1.0, "law": "none", "overhead_s": 0.0}
 USUAL: dict[str, dict[str, Any]] = {
-    transport: dict(
-        zip(
-            ("rate_share", "inside_share", "alpha_s", "hidden_share", "law", "overhead_s"),
-            values,
-            strict=True,
-        )
-    )
-    for transport, values in {
-        "measured": (1.0, 1.0, 0.0, 1.0, "none", 0.0),
-        "rdma": (0.95, 0.2, 3e-6, 0.7, "lognormal:0.044", 0.0),
-        "tcp": (0.95, 0.2, 25e-6, 0.7, "lognormal:0.044", 0.0),
-    }.items()
+    "measured": {**_NOTHING, "alpha_s": 0.0},
+    "rdma": {**_SHEET, "alpha_s": 3e-6},
+    "tcp": {**_SHEET, "alpha_s": 25e-6},
 }
 #: And the share of a batch's time that does not shrink with the batch.
 FIXED_SHARE = 0.043
@@ -265,36 +256,30 @@ def read(text: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"the job file must be JSON, but {error}") from None
     whole = found.get("inputs", found) if isinstance(found, dict) else found
-    sections = {quantity.section for quantity in QUANTITIES.values()}
+    parts: dict[str, list[str]] = {}
+    for name, quantity in QUANTITIES.items():
+        parts.setdefault(quantity.section, []).append(name)
+    sections = sorted(parts.keys() - {""})
     out: dict[str, Any] = {}
-    for section in sorted(sections):
-        given = whole if not section else whole.get(section, {})
-        known = [name for name, quantity in QUANTITIES.items() if quantity.section == section]
-        known += sorted(sections - {""}) if not section else []
+    for section in ("", *sections):
+        where, known = section or "inputs", parts[section] + (sections if not section else [])
+        given = whole.get(section, {}) if section else whole
         if not isinstance(given, dict):
-            raise ValueError(
-                f"{section or 'inputs'} must be an object with {', '.join(known)}, got {given!r}"
-            )
-        for name, value in given.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"; is {near[0]} meant?" if near else f"; it may have {', '.join(known)}"
-                raise ValueError(f"{section or 'inputs'} must not have {name!r}{hint}")
-            if name in QUANTITIES:
-                out[name] = value
+            raise ValueError(f"{where} must be an object with {', '.join(known)}, got {given!r}")
+        for name in given.keys() - set(known):
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; is {near[0]} meant?" if near else f"; it may have {', '.join(known)}"
+            raise ValueError(f"{where} must not have {name!r}{hint}")
+        out |= {name: value for name, value in given.items() if name in QUANTITIES}
     return out
 
 
-def sweep_of(text: str, name: str) -> Sweep:
+def _sweep_of(text: str, name: str) -> Sweep:
     """The sweep in the files that ``text`` names, FILE or FILE@K, with commas between."""
     found = []
     for path, _, K in (each.partition("@") for each in text.split(",")):
-        try:
-            found.append(read_sweep(Path(path).read_text(), K=int(COUNT.read(K, name)) if K else None))
-        except OSError as error:
-            raise ValueError(
-                f"{name} must name files that can be read, got {path!r}: {error.strerror}"
-            ) from None
+        with units.naming(f"{name} must name files that can be read", path):
+            found.append(read_sweep(Path(path).read_text(), K=int(units.COUNT.read(K, name)) if K else None))
     return sum(found[1:], found[0])
 
 
@@ -304,12 +289,17 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
     call: what people who gave them call a field, where not by its name. ValueError, in a sentence, for what makes no case.
     """
     out = {name: given.get(name, default) for name, default in _DEFAULTS.items()}
-    if out["transport"] not in USUAL:
-        raise ValueError(f"{call('transport')} must be one of {', '.join(USUAL)}, got {out['transport']!r}")
+
+    def refuse(right: str, got: object = MISSING) -> NoReturn:
+        raise ValueError(right if got is MISSING else f"{right}, got {got}")
+
+    for name, known in (("transport", USUAL), ("recompute", ("none", "selective", "full"))):
+        if out[name] not in known:
+            refuse(f"{call(name)} must be one of {', '.join(known)}", repr(out[name]))
     out |= {name: usual for name, usual in USUAL[out["transport"]].items() if out[name] is None}
     for name, value in out.items():
         if value is MISSING:
-            raise ValueError(f"{call(name)} must be given: {QUANTITIES[name].help}")
+            refuse(f"{call(name)} must be given: {QUANTITIES[name].help}")
         check = QUANTITIES[name].check
         if check is not None and not (value is None and _DEFAULTS[name] is None):
             check(call(name), value)
@@ -318,51 +308,43 @@ def checked(given: Mapping[str, Any], call: Callable[[str], str] = str) -> dict[
         if there not in ways:
             said = [" and ".join(call(name) for name in way) for way in ways]
             got = ", ".join(f"{call(name)} = {out[name]!r}" for name in there) or "neither"
-            raise ValueError(f"{said[0]} or {said[1]} must be given, and only one of the two, got {got}")
+            refuse(f"{said[0]} or {said[1]} must be given, and only one of the two", got)
     transformer = ["layers", "hidden", "tokens"] + ["heads"] * (out["recompute"] == "none")
     wanted = transformer if out["layers"] is not None or out["hidden"] is not None else []
     for group in (*_TOGETHER, wanted):
         missing = [call(name) for name in group if out[name] is None]
         if 0 < len(missing) < len(group):
-            raise ValueError(
-                f"{', '.join(map(call, group))} must be given together, got no {' and no '.join(missing)}"
-            )
+            refuse(f"{', '.join(map(call, group))} must be given together", f"no {' and no '.join(missing)}")
     if wanted and out["activation_bytes"] is not None:
-        raise ValueError(
-            f"{call('activation_bytes')} and {call('layers')} say the same thing: give one of them, got both"
+        refuse(
+            f"{call('activation_bytes')} and {call('layers')} say the same thing: give one of them", "both"
         )
-    if out["recompute"] not in ("none", "selective", "full"):
-        raise ValueError(f"{call('recompute')} must be none, selective or full, got {out['recompute']!r}")
-    if out["b_examples"] is not None and out["b_examples"] < out["passes"]:
-        raise ValueError(
-            f"{call('passes')} must be at most the {out['b_examples']} examples of {call('b_examples')}, got {out['passes']}"
-        )
+    if (b := out["b_examples"]) is not None and b < out["passes"]:
+        refuse(f"{call('passes')} must be at most the {b} examples of {call('b_examples')}", out["passes"])
     if out["beta_bytes_per_s"] is None and out["sweep"] is None:
-        raise ValueError(f"{call('beta_bytes_per_s')} must be given, or {call('sweep')}, as measured")
+        refuse(f"{call('beta_bytes_per_s')} must be given, or {call('sweep')}, as measured")
     if (sweep := out["sweep"]) is not None:
         out["sweep"] = sweep if isinstance(sweep, Sweep) else Sweep(sweep)
         measured(out["sweep"])  # refuses what makes no curve
-    known = ("best", *(ON_FLAT if out["per_host_workers"] in (None, 1) else ON_HOSTS))
-    if out["allreduce"] not in known:
-        raise ValueError(f"{call('allreduce')} must be one of {', '.join(known)}, got {out['allreduce']!r}")
+    one_of(
+        call("allreduce"),
+        out["allreduce"],
+        ("best", *(ON_FLAT if out["per_host_workers"] in (None, 1) else ON_HOSTS)),
+    )
     if isinstance(out["law"], str):
         out["law"] = parse_law(out["law"], call("law"))
     if not isinstance(out["law"], Fleet):
-        raise ValueError(
-            f"{call('law')} must be a law of compute time or its text, such as lognormal:0.1, got {out['law']!r}"
+        refuse(
+            f"{call('law')} must be a law of compute time or its text, such as lognormal:0.1",
+            repr(out["law"]),
         )
     K = out["K_workers"]
     Ks = list(K) if isinstance(K, Iterable) and not isinstance(K, str) else [K]
     if not Ks:
-        raise ValueError(f"{call('K_workers')} must hold at least one number of workers, got none")
+        refuse(f"{call('K_workers')} must hold at least one number of workers", "none")
     out["K_workers"] = tuple(sorted({integer(call("K_workers"), each, least=1) for each in Ks}))
-    out["measured"] = tuple(
-        (
-            integer(f"{call('measured')}, workers", K, least=2),
-            number(f"{call('measured')}, seconds", s, above=0),
-        )
-        for K, s in out["measured"]
-    )
+    of_K, of_s = (f"{call('measured')}, {what}" for what in ("workers", "seconds"))
+    out["measured"] = tuple((integer(of_K, K, least=2), number(of_s, s, above=0)) for K, s in out["measured"])
     out["methods"] = parse_methods(out["methods"])
     out["goal"] = parse_goal(out["goal"], call("goal"))
     return out

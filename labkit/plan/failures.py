@@ -29,7 +29,7 @@ def interval_s(write_s: float, M: float) -> float:
     return M * (low + high) / 2
 
 
-def goodput(interval_s: float, write_s: float, restart_s: float, M: float) -> float:
+def _goodput(interval_s: float, write_s: float, restart_s: float, M: float) -> float:
     """The share of a long job's time that is work which counts: tau / (M e^(R/M) (e^((tau + delta)/M) - 1)); all seconds."""
     if (restart_s + interval_s + write_s) / M > 700:
         return 0.0
@@ -41,4 +41,4 @@ def kept(case: Case, K: int) -> float:
     if case.mtbf_s is None or case.checkpoint_s is None or case.restart_s is None:
         return 1.0
     M = case.mtbf_s / K
-    return goodput(interval_s(case.checkpoint_s, M), case.checkpoint_s, case.restart_s, M)
+    return _goodput(interval_s(case.checkpoint_s, M), case.checkpoint_s, case.restart_s, M)

@@ -1,4 +1,4 @@
-"""What data sheets say of a GPU, from ``gpus.toml``, and the time of an example that follows from an assumed share of it.
+"""What data sheets say of a GPU, from ``gpus.toml``, from which an assumed share makes the time of an example.
 
 Training a transformer takes 6 operations a parameter and token, 2 forward and 4 backward (Kaplan et al. 2020, *Scaling laws
 for neural language models*, section 2.1). The share of the peak that these make, model FLOPs utilization (MFU; Chowdhery et
@@ -11,8 +11,6 @@ import difflib
 import tomllib
 from pathlib import Path
 from typing import Any
-
-from labkit.checks import number
 
 #: name -> peak (precision -> operations a second), memory_bytes, memory_bytes_per_s, link_bytes_per_s (of both directions
 #: together), source.
@@ -28,19 +26,3 @@ def gpu(name: str, option: str = "gpu") -> str:
     near = near or difflib.get_close_matches(name.lower(), known, 1)
     hint = f"; is {known[near[0]]} meant?" if near else ""
     raise ValueError(f"{option} must be one of {', '.join(GPUS)}, got {name!r}{hint}")
-
-
-def example_s(gpu: str, precision: str, mfu: float, parameters: int, tokens: int) -> float:
-    """Seconds of an example of ``tokens`` tokens, forward and backward: 6 P tokens / (mfu peak).
-
-    ValueError for a precision ("bf16", ...) that the catalogue does not have, and for no share.
-
-    >>> round(example_s("A100-80", "bf16", 0.4, 70_000_000_000, 4096), 2)
-    13.78
-    """
-    short, peaks = precision.lower().replace("bfloat", "bf").replace("float", "fp"), GPUS[gpu]["peak"]
-    if short not in peaks:
-        raise ValueError(
-            f"--precision must be one that the catalogue has for {gpu}, {', '.join(peaks)}, got {precision!r}"
-        )
-    return 6 * parameters * tokens / (number("--mfu", mfu, above=0, most=1) * float(peaks[short]))

@@ -37,12 +37,9 @@ def _qsgd(levels: int) -> dict[str, Any]:
 
 
 def _buckets(text: str) -> tuple[str, int]:
-    size = re.fullmatch(r"(\d+)([kMG]?)B", text)
-    return (
-        ("bucket_bytes", int(size[1]) * 1000 ** " kMG".index(size[2] or " "))
-        if size
-        else ("buckets", int(text))
-    )
+    if size := re.fullmatch(r"(\d+)([kMG]?)B", text):
+        return "bucket_bytes", int(size[1]) * 1000 ** " kMG".index(size[2] or " ")
+    return "buckets", int(text)
 
 
 #: What a policy alone does not say: word -> what stands behind it, what it is, and the fields that it makes of that.
@@ -66,6 +63,12 @@ _MORE: dict[str, tuple[str, Callable[[str], Any], str, Callable[[Any], dict[str,
     "sign": ("", str, "one bit a coordinate, with error feedback", lambda _: {"how": ErrorFeedback(Sign())}),
 }  # fmt: skip
 METHODS = {**POLICIES, **{f"{word}:{of}".strip(":"): said for word, (of, _, said, _) in _MORE.items()}}
+#: What is assumed of the steps of policies under which they are not known.
+_OPTIMISTIC: dict[type, str] = {
+    LocalSteps: "optimistic: H local steps are worth H steps of sync",
+    StaleSynchronous: "optimistic: as many steps as sync; stale gradients may need a smaller step size",
+    Asynchronous: "optimistic: as many steps as sync, however stale the gradients are",
+}
 #: What is compared if nothing else is said: one of each.
 DEFAULTS = ("sync", "overlapped:25MB", "zero1", "zero2", "zero3", "backup:1", "ssp:3", "local:8", "topk:0.01")
 
@@ -146,17 +149,10 @@ class Method:
             if self.omega:
                 return f"at worst as gradients noisier by omega = {self.omega:.3g} need{free}"
             return f"optimistic: as many steps as sync{free}"
-        match self.policy:
-            case LocalSteps():
-                return "optimistic: H local steps are worth H steps of sync"
-            case StaleSynchronous():
-                return "optimistic: as many steps as sync; stale gradients may need a smaller step size"
-            case Asynchronous():
-                return "optimistic: as many steps as sync, however stale the gradients are"
-            case Synchronous(backups) if backups:
-                return (
-                    f"(K - {backups}) / K of the batch counts; that no kind of example is dropped is assumed"
-                )
+        if backups := getattr(self.policy, "backups", 0):
+            return f"(K - {backups}) / K of the batch counts; that no kind of example is dropped is assumed"
+        if self.policy != Synchronous():
+            return _OPTIMISTIC[type(self.policy)]
         if self.stage == 3:
             return "exact, as sync; units are gathered behind others' computation, which is not slowed down"
         if self.stage:

@@ -80,9 +80,8 @@ class Network(NamedTuple):
 
     def all_gather(self, K: int, nbytes: float) -> Exchange:
         """A ring all-gather of a message of ``nbytes`` bytes from every worker."""
-        return self._split(
-            "ring gather", lambda each: all_gather.time(K, K * nbytes, each._slowest(K, nbytes))
-        )
+        n = K * nbytes
+        return self._split("ring gather", lambda each: all_gather.time(K, n, each._slowest(K, nbytes)))
 
     def push_pull(self, K: int, nbytes: float) -> Exchange:
         """One push of a gradient to, and one pull of the parameters from, servers sharded over all K workers.

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 
 from labkit.plan.case import Case
-from labkit.plan.fits import NOT_OURS, misfit
 from labkit.plan.goals import Goal, parse_goal
+from labkit.plan.memory import NOT_OURS
 from labkit.plan.method import DEFAULTS
 from labkit.plan.row import Row
 
@@ -97,11 +97,8 @@ def plan(case: Case, **changes: Any) -> Plan:
     left_out = tuple(row for row in wanted if row.refusal is not None)
     if len(left_out) == len(wanted):
         row = left_out[0]
-        if misfit(case, row.method, row.K):
-            raise ValueError(
-                f"K must leave some method possible, but {row.name} with K = {row.K} {row.refusal}; {NOT_OURS}"
-            )
-        raise ValueError(f"K must leave some method possible, but {row.refusal}")
+        why = f"{row.name} with K = {row.K} {row.refusal}; {NOT_OURS}" if row.misfit else row.refusal
+        raise ValueError(f"K must leave some method possible, but {why}")
     rows = tuple(row for row in wanted if row.refusal is None)
     for row in sorted(rows, key=lambda row: row.K):  # by K, whose methods share their draws
         row.time_s  # now, so that what has no expected time is refused here  # noqa: B018
@@ -131,9 +128,8 @@ def _table(made: Plan) -> str:
     sure = sum(row.name in made.certain for row in ranked)
     first = _rows(ranked, priced, unit)
     if sure < len(ranked):
-        first.insert(
-            1 + sure, "counted optimistically (below), so never the answer unless --methods names them:"
-        )
+        said = "counted optimistically (below), so never the answer unless --methods names them:"
+        first.insert(1 + sure, said)
     lines = [textwrap.fill(f"Goal: {case.goal}. {scaling}", 98), "", *first, ""]
     lines.append(textwrap.fill(legend, 98))
     if beyond := [name for name in made.names if name not in [row.name for row in ranked]]:
@@ -163,28 +159,20 @@ _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 def _rows(rows: Iterable[Row], priced: bool, time: tuple[str, float]) -> list[str]:
     """A header and a line a row, of 100 characters at most; a column is as wide as its widest entry."""
     unit, per = time
-    money = "price" if priced else "worker-h"
-    cells = [["method", "K", "step ms", "compute", "wait", "comm", "steps", f"time {unit}", money, "effic."]]
+    columns = {
+        "step ms": ("step_s", 1e-3), "compute": ("compute_s", 1e-3), "wait": ("wait_s", 1e-3),
+        "comm": ("communicate_s", 1e-3), "steps": ("steps", 1.0), f"time {unit}": ("time_s", per),
+        **({"price": ("price_currency", 1.0)} if priced else {"worker-h": ("worker_s", 3600.0)}),
+    }  # fmt: skip
+    cells = [["method", "K", *columns, "effic."]]
     for row in rows:
-        s = row.step
-        numbers = [
-            1e3 * s.seconds,
-            1e3 * s.compute_s,
-            1e3 * s.wait_s,
-            1e3 * s.comm_s,
-            row.steps,
-            row.time_s / per,
-        ]
-        numbers.append(row.price if priced else row.worker_s / 3600)
-        name = row.name if len(row.name) <= 24 else f"{row.name[:23]}~"
-        cells.append([name, str(row.K), *map(_n, numbers), f"{100 * row.efficiency:.1f} %"])
+        said, name = row.to_dict(), row.name if len(row.name) <= 24 else f"{row.name[:23]}~"
+        numbers = (_n(said[key] / size) for key, size in columns.values())
+        cells.append([name, str(row.K), *numbers, f"{100 * row.efficiency:.1f} %"])
     wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    gap = 2 if sum(wide) <= 82 else 1
-    return [
-        line[0].ljust(wide[0])
-        + "".join(each.rjust(w + gap) for each, w in zip(line[1:], wide[1:], strict=True))
-        for line in cells
-    ]
+    wide[1:] = [w + (2 if sum(wide) <= 82 else 1) for w in wide[1:]]
+    lines = ([f"{line[0]:<{wide[0]}}", *map(str.rjust, line[1:], wide[1:])] for line in cells)
+    return ["".join(line) for line in lines]
 
 
 def _n(x: float) -> str:

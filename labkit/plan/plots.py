@@ -26,11 +26,11 @@ def efficiency_by_K(made: Plan, ax: Any, measured: Mapping[int, float] | None = 
     rows = made.of(name or made.best().name)
     K, planned = [row.K for row in rows], np.array([row.efficiency for row in rows])
     ax.plot(K, planned, color=palette.PREDICTED, label=f"{rows[0].name}, predicted")
-    ranges = [getattr(row, "range_s", None) or (row.step.seconds, row.step.seconds) for row in rows]
+    ranges = [row.range_s or (row.step.seconds, row.step.seconds) for row in rows]
     low, high = (planned * [row.step.seconds for row in rows] / each for each in np.array(ranges).T[::-1])
     if np.any(low < high):
         ax.fill_between(K, low, high, color=palette.PREDICTED, alpha=0.15)
-    steps_s = dict(getattr(made.case, "measured", ()) if measured is None else measured)
+    steps_s = dict(made.case.measured if measured is None else measured)
     at = [Row(made.case, rows[0].method, K) for K in steps_s]
     if at:
         real = [row.efficiency * row.step.seconds / steps_s[row.K] for row in at]

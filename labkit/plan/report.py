@@ -11,9 +11,8 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from labkit.plan.failures import interval_s
-from labkit.plan.fits import need
 from labkit.plan.plan import Plan, readable
-from labkit.plan.row import MEANING, Row
+from labkit.plan.row import MEANING
 from labkit.plan.sensitivity import sensitivity
 from labkit.plan.units import written
 
@@ -31,10 +30,7 @@ def _answer(made: Plan, carried: Iterable[str] = ()) -> str:
     """The choice, its time and money, and what the answer rests on, in a sentence. carried: assumptions made before."""
     row, case = made.best(), made.case
     unit, per = readable(row.time_s)
-    # where a row has a range it is of a step
-    low, high = (
-        row.time_s / row.step.seconds / per * each for each in getattr(row, "range_s", None) or (0.0, 0.0)
-    )
+    low, high = (row.time_s / row.step.seconds / per * s for s in row.range_s or (0.0, 0.0))
     span = f" ({low:.4g} to {high:.4g} {unit})" if low < high else ""
     priced = case.price_per_worker_hour > 0
     money = f"{row.price:,.0f} in all" if priced else f"{row.worker_s / 3600:,.0f} worker-hours"
@@ -70,9 +66,8 @@ def break_even(made: Plan) -> list[_Even]:
     """
     goal, ranked = made.case.goal, made.ranking
     if len(ranked) < 2:
-        raise ValueError(
-            f"plan must hold two methods that the goal allows to compare them, got {[row.name for row in ranked]}"
-        )
+        names = [row.name for row in ranked]
+        raise ValueError(f"plan must hold two methods that the goal allows to compare them, got {names}")
     found = []
     for row in ranked:
         rival = ranked[1] if row is ranked[0] else ranked[0]
@@ -99,14 +94,13 @@ def as_text(
         said = ", ".join(f"{row.name} {row.binds} {100 * row.shares[row.binds]:.0f} %" for row in others)
         lines.append(_wrapped(f"The largest part of the others' bills: {said}."))
     if near := _too_close(made):
-        lines.append(
-            _wrapped(f"Too close to call, within two standard errors of it or equal: {', '.join(near)}.")
-        )
+        said = f"Too close to call, within two standard errors of it or equal: {', '.join(near)}."
+        lines.append(_wrapped(said))
     if others:
-        lines += [
-            "",
-            "The steps factor (1: the steps assumed above) at which each method ties with the best other one:",
-        ]
+        said = (
+            "The steps factor (1: the steps assumed above) at which each method ties with the best other one:"
+        )
+        lines += ["", said]
         lines += [f"  {_even(even, even.name == best.name)}" for even in break_even(made)]
     if len(made.names) > 1 and with_flips:
         K = best.K  # with one worker all methods are the same, whatever else is turned
@@ -123,12 +117,12 @@ def as_dict(made: Plan, warnings: list[str], with_flips: bool = True) -> dict[st
     return {
         "schema": SCHEMA,
         "inputs": made.case.to_dict(),
-        "best": _row(best),
+        "best": best.to_dict(),
         "why": {
             "binds": best.binds, "meaning": MEANING[best.binds], "sentence": verdict(made), "shares": best.shares,
             "too_close": _too_close(made),
         },
-        "rows": [_row(row) for row in made.rows],
+        "rows": [row.to_dict() for row in made.rows],
         "break_even": [{"method": e.name, "steps_factor": e.factor, "rival": e.rival} for e in evens],
         "flips": [asdict(flip) for flip in flips],
         "left_out": [{"method": row.name, "K_workers": row.K, "why": row.refusal} for row in made.left_out],
@@ -139,7 +133,7 @@ def as_dict(made: Plan, warnings: list[str], with_flips: bool = True) -> dict[st
 def as_csv(made: Plan) -> str:
     """A line a row, after a header; the columns are the keys of a row of ``--json``, with their units."""
     out = io.StringIO()
-    rows = [_row(row) for row in made.rows]
+    rows = [row.to_dict() for row in made.rows]
     table = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
@@ -158,20 +152,6 @@ def _too_close(made: Plan) -> list[str]:
         if row.value(goal) <= best.value(goal) * (1 + goal.power * error):
             found.append(row.name)
     return found
-
-
-def _row(row: Row) -> dict[str, Any]:
-    step = row.step
-    return {
-        "method": row.name, "K_workers": row.K, "b_examples": row.b, "B_examples": row.B, "step_s": step.seconds,
-        "compute_s": step.compute_s, "wait_s": step.wait_s, "communicate_s": step.comm_s, "latency_s": step.latency_s,
-        "bandwidth_s": step.bandwidth_s, "coding_s": step.coding_s, "error_s": step.error_s, "steps": row.steps,
-        "steps_factor": row.method.steps_factor, "time_s": row.time_s, "worker_s": row.worker_s,
-        "price_currency": row.price, "efficiency": row.efficiency, "speedup": row.speedup,
-        "goodput": row.goodput, "memory_bytes": sum(need(row.case, row.method, row.K)),
-        "certain": row.method.certain, "examples_per_s": row.examples_per_s, "allreduce": step.algorithm, "binds": row.binds,
-        "assumption": row.method.assumption,
-    }  # fmt: skip
 
 
 def _even(even: _Even, first: bool) -> str:

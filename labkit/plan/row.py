@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from labkit.plan.case import Case
 from labkit.plan.estimate import K_MAX, estimate, means, slowest, undisturbed
 from labkit.plan.failures import kept
-from labkit.plan.fits import misfit
 from labkit.plan.goals import Goal
+from labkit.plan.memory import misfit, need
 from labkit.plan.method import Method, parse_method
 from labkit.plan.network import Exchange, Network
 from labkit.timing.order import expected_shortfall
@@ -106,7 +106,12 @@ class Row:
             return f"K must leave an example for each of the {self.case.passes} passes of a step, got {K}"
         if self.goodput < 1e-3:
             return f"K must leave a thousandth of the time between failures and restarts, which {K} workers don't"
-        return misfit(self.case, self.method, K)
+        return self.misfit
+
+    @property
+    def misfit(self) -> str | None:
+        """Why it does not fit into the workers' memory, if it doesn't."""
+        return misfit(self.case, self.method, self.K)
 
     @property
     def b(self) -> int:
@@ -140,9 +145,7 @@ class Row:
     def step(self) -> Step:
         """The seconds of a step: as planned, times what the case's measured steps took over their plan."""
         planned, over = self._planned, self._correction
-        return planned._replace(
-            **{name: over * getattr(planned, name) for name in Step._fields if name != "algorithm"}
-        )
+        return Step._make([*(over * seconds for seconds in planned[:6]), planned.algorithm])
 
     @property
     def range_s(self) -> tuple[float, float] | None:
@@ -267,6 +270,20 @@ class Row:
         parts = self.shares
         return max(parts, key=lambda name: parts[name])
 
+    def to_dict(self) -> dict[str, Any]:
+        """What is told of a row, by the names of its columns, with their units: table, CSV and JSON take it from here."""
+        step, method = self.step, self.method
+        return {
+            "method": self.name, "K_workers": self.K, "b_examples": self.b, "B_examples": self.B, "step_s": step.seconds,
+            "compute_s": step.compute_s, "wait_s": step.wait_s, "communicate_s": step.comm_s, "latency_s": step.latency_s,
+            "bandwidth_s": step.bandwidth_s, "coding_s": step.coding_s, "error_s": step.error_s, "steps": self.steps,
+            "steps_factor": method.steps_factor, "time_s": self.time_s, "worker_s": self.worker_s,
+            "price_currency": self.price, "efficiency": self.efficiency, "speedup": self.speedup, "goodput": self.goodput,
+            "memory_bytes": sum(need(self.case, method, self.K)), "certain": method.certain,
+            "examples_per_s": self.examples_per_s, "allreduce": step.algorithm, "binds": self.binds,
+            "assumption": method.assumption,
+        }  # fmt: skip
+
     @property
     def _backups(self) -> int:
         return self.method.policy.backups if isinstance(self.method.policy, Synchronous) else 0
@@ -289,9 +306,8 @@ class Row:
                 for summed, n, size in method.how.crossings(case.parameters, case.element_bytes)
             ]
             used = " + ".join(dict.fromkeys(each.algorithm for each in found)) or "none"
-            return Exchange(
-                sum(each.latency_s for each in found), sum(each.bandwidth_s for each in found), used
-            )
+            latency, bandwidth = (sum(part) for part in list(zip(*found, strict=True))[:2])
+            return Exchange(latency, bandwidth, used)
         if isinstance(method.policy, LocalSteps) or method.policy == Synchronous():
             return _allreduce(network, K, case.nbytes / max(1, self._buckets), case.allreduce)
         return network.push_pull(K, case.nbytes)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from labkit.plan.case import Case
 from labkit.plan.estimate import means
-from labkit.plan.fits import misfit
 from labkit.plan.plan import Plan
 from labkit.plan.row import Row
 from labkit.plan.units import written
@@ -83,7 +82,7 @@ def _winner(case: Case, favourite: str | None = None) -> str:
     """
     (K,) = case.K_workers
     possible = [row for method in case.methods if (row := Row(case, method, K)).refusal is None]
-    if not possible and any(misfit(case, method, K) for method in case.methods):
+    if not possible and any(Row(case, method, K).misfit for method in case.methods):
         return NOTHING
     if not possible:
         raise ValueError(f"K must leave some method possible, got {K}")
@@ -137,11 +136,11 @@ def _flip(dial: _Dial, end: float) -> Flip:
     now = _winner(dial.set(dial.now))
     same, other, at = dial.now, now, None
     while same != end:
-        ahead = min(same * STRIDE, end) if end > same else max(same / STRIDE, end)
+        up = end > same
+        ahead = same * STRIDE if up else same / STRIDE
         if dial.whole:  # K - 1 and K + 1 count too
-            ahead = (
-                min(max(round(ahead), same + 1), end) if end > same else max(min(round(ahead), same - 1), end)
-            )
+            ahead = max(round(ahead), same + 1) if up else min(round(ahead), same - 1)
+        ahead = min(ahead, end) if up else max(ahead, end)
         other = _winner(dial.set(ahead), now)  # a tie is no flip
         if other != now:
             at = ahead

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -91,6 +92,15 @@ def steps(text: str, name: str = "measured") -> list[tuple[int, float]]:
     return [(int(each[1]), SECONDS.read(each[2], f"the time in {name}")) for each in found if each]
 
 
+@contextmanager
+def naming(right: str, file: str) -> Iterator[None]:
+    """What can't be opened in there is a ValueError. right: which argument must name what."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{right}, got {file!r}: {error.strerror}") from None
+
+
 def written(value: float, unit: str, gap: str = "") -> str:
     """A value in SI units as the command line takes it, to four digits and without an exponent: 628MB/s, 20us, 25.6M.
     gap: before the letters, where people read; then three digits do.
@@ -112,12 +122,8 @@ _DECIMAL: _Factors = {"": 1, **{letter: 1000**i for letter, i in _LETTERS}}
 _BINARY: _Factors = {f"{letter}i": 1024**i for letter, i in _LETTERS}
 _BIT, _DAY, _MICRO = Fraction(1, 8), Fraction(1, 24), Fraction(1, 10**6)
 _BYTES: _Factors = {"b": _BIT, "bit": _BIT, "bits": _BIT, "B": 1, "byte": 1, "bytes": 1, "Bytes": 1}
-_TIMES: _Factors = {
-    "s": 1,
-    "ms": 1000 * _MICRO,
-    **dict.fromkeys(("us", "µs", "μs"), _MICRO),
-    "ns": _MICRO / 1000,
-}
+_MICROS = dict.fromkeys(("us", "µs", "μs"), _MICRO)
+_TIMES: _Factors = {"s": 1, "ms": 1000 * _MICRO, **_MICROS, "ns": _MICRO / 1000}
 _RATES: _Factors = {
     f"{prefix}{size}{per}": factor * nbytes
     for prefix, factor in (_DECIMAL | _BINARY).items()

@@ -11,9 +11,8 @@ from scipy.optimize import minimize_scalar
 
 from labkit.__main__ import main
 from labkit.plan import Case, failures, gpus, plan, sensitivity
-from labkit.plan.fits import activation_bytes, misfit, need
 from labkit.plan.lint import lint
-from labkit.plan.memory import zero_factor
+from labkit.plan.memory import _activation_bytes, misfit, need, zero_factor
 from labkit.plan.method import parse_method
 from labkit.plan.plots import efficiency_by_K, measured_over_predicted, time_against_price
 from labkit.plan.report import as_text
@@ -74,19 +73,19 @@ def test_too_many_activations_ask_for_a_smaller_batch_and_passes_give_it():
     with pytest.raises(ValueError, match=r"of which activations are 172 GB: a smaller b, or more passes"):
         plan(many)
     (few,) = plan(many, passes=4).rows
-    assert need(few.case, few.method, 64).activations == pytest.approx(8 * activation_bytes(many))
+    assert need(few.case, few.method, 64).activations == pytest.approx(8 * _activation_bytes(many))
 
 
 def test_activations_are_the_published_formula_s():
     """Korthikanti et al. 2022, table 2, for their 175B model (a = 96, s = 2048, h = 12288): s b h (34 + 5 a s / h)."""
     gpt3 = replace(LARGE, layers=96, hidden=12288, heads=96, tokens=2048)
     each = {
-        way: activation_bytes(replace(gpt3, recompute=way)) / (96 * 2048 * 12288)
+        way: _activation_bytes(replace(gpt3, recompute=way)) / (96 * 2048 * 12288)
         for way in ("none", "selective", "full")
     }
     assert each == {"none": 34 + 5 * 96 * 2048 / 12288, "selective": 34, "full": 2}
     assert each["none"] == 34 + 80
-    assert activation_bytes(replace(gpt3, element_bytes=4)) == 2 * activation_bytes(gpt3)
+    assert _activation_bytes(replace(gpt3, element_bytes=4)) == 2 * _activation_bytes(gpt3)
 
 
 def test_without_a_memory_nothing_is_refused_but_said():
@@ -146,9 +145,9 @@ def test_passes_compute_as_much_with_the_overhead_in_each_and_leave_less_to_hide
 def test_the_best_interval_is_what_a_search_finds_and_young_s_to_first_order(M, write_s):
     found = failures.interval_s(write_s, M)
     searched = minimize_scalar(
-        lambda x: -failures.goodput(x, write_s, 60.0, M), bounds=(1.0, 2 * M), method="bounded"
+        lambda x: -failures._goodput(x, write_s, 60.0, M), bounds=(1.0, 2 * M), method="bounded"
     )
-    assert failures.goodput(found, write_s, 60.0, M) >= -searched.fun * (1 - 1e-12)
+    assert failures._goodput(found, write_s, 60.0, M) >= -searched.fun * (1 - 1e-12)
     assert found == pytest.approx(math.sqrt(2 * write_s * M), rel=math.sqrt(write_s / M))
 
 
@@ -160,7 +159,7 @@ def test_a_job_with_failures_played_event_by_event_has_the_goodput():
         while (lives := rng.exponential(M)) < need_s:
             wall, need_s = wall + lives, restart_s + tau + write_s
         wall += need_s
-    assert 20_000 * tau / wall == pytest.approx(failures.goodput(tau, write_s, restart_s, M), rel=0.01)
+    assert 20_000 * tau / wall == pytest.approx(failures._goodput(tau, write_s, restart_s, M), rel=0.01)
 
 
 def test_failures_lengthen_time_price_and_bill_by_the_same_share_and_more_with_more_workers():
@@ -267,7 +266,7 @@ def test_a_gpu_and_a_share_of_its_peak_give_memory_and_time_and_the_first_line_s
         (["--gpu", "H10O-SXM", "--mfu", "0.4"], "is H100-SXM meant?"),
         (["--gpu", "A100-80"], "or with --mfu, the share of its peak that you assume"),
         (["--mfu", "0.4", "--example-ms", "4"], "--mfu must come with --gpu"),
-        (["--gpu", "T4", "--mfu", "0.4"], "--precision must be one that the catalogue has for T4, fp16, fp32"),
+        (["--gpu", "T4", "--mfu", "0.4"], "--precision must be one in the catalogue for T4, fp16, fp32"),
         (["--gpu", "A100-80", "--mfu", "40"], "--mfu must be a finite number > 0 and <= 1, got 40"),
         (["--gpu", "A100-80", "--mfu", "0.4", "--example-ms", "4"], "and only one of the two, got both"),
         (["--example-ms", "4", "--layers", "8"], "--layers, --hidden, --tokens must be given together, got no --hidden"),
