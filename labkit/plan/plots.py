@@ -1,6 +1,6 @@
 """A plan's pictures: efficiency by K, time against price with the knee, and how far measured is from predicted by bytes.
 
-Each draws on an Axes of matplotlib's and returns it; `save` puts the first two into a file.
+Each draws on an Axes of matplotlib's and returns it; `save` puts them into a file, the last where there is a sweep.
 """
 
 from __future__ import annotations
@@ -74,11 +74,17 @@ def save(made: Plan, file: str) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError(f"--plot must have matplotlib to draw {file!r}: pip install matplotlib") from None
+    sweep, priced = made.case.sweep, made.case.network._replace(curve=None)
     with palette.style():
-        figure = Figure(figsize=(2 * palette.WIDTH_IN, 4.5))
-        left, right = figure.subplots(1, 2)
-        efficiency_by_K(made, left)
-        time_against_price(made, right)
+        n = 3 if sweep else 2
+        figure = Figure(figsize=(n * palette.WIDTH_IN, 4.5))
+        axes = figure.subplots(1, n)
+        efficiency_by_K(made, axes[0])
+        time_against_price(made, axes[1])
+        if sweep:
+            K, nbytes, seconds = zip(*sweep.points, strict=True)
+            told = [priced.allreduce(*each).seconds for each in zip(K, nbytes, strict=True)]
+            measured_over_predicted(nbytes, seconds, told, axes[2])
         figure.savefig(path)
 
 

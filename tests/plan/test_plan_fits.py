@@ -273,7 +273,7 @@ def test_a_gpu_and_a_share_of_its_peak_give_memory_and_time_and_the_first_line_s
         (["--example-ms", "4", "--memory", "80Gb"], "--memory must be bytes such as 80GB or 80GiB, got '80Gb'"),
         (["--example-ms", "4", "--plot", "x.pdf"], "--plot must name a .png or .svg file"),
         (["--example-ms", "4", "--csv", "/no/such/x.csv"], "--csv must name a file that can be written"),
-        (["--example-ms", "4", "--recompute", "some"], "--recompute must be none, selective or full, got 'some'"),
+        (["--example-ms", "4", "--recompute", "some"], "--recompute must be one of none, selective, full, got 'some'"),
     ],
 )  # fmt: skip
 def test_bad_options_get_one_sentence(capsys, argv, says):
