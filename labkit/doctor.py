@@ -23,7 +23,9 @@ from typing import Any
 
 from labkit import machine
 from labkit.collectives import Measured, measure_link
+from labkit.collectives.measure import UP_TO_FLAT
 from labkit.network import Fit
+from labkit.plan.units import written
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 CLOCKS = "index,clocks.sm,clocks.max.sm,clocks_throttle_reasons.active"
@@ -59,7 +61,8 @@ class Report:
         if self.measured is None:
             return None
         link = self.measured.link
-        return f"python -m labkit plan --latency {1e6 * link.alpha:.3g}us --network {link.beta / 1e6:.3g}MB/s"
+        rates = f"--latency {written(link.alpha, 's')} --network {written(link.beta, 'bytes/s')}"
+        return f"python -m labkit plan --transport measured {rates}"
 
     def data(self) -> dict[str, Any]:
         """All of it as plain data, every number with its unit in the key, for JSON."""
@@ -101,7 +104,8 @@ class Report:
 def examine(quick: bool = False, measure: bool = True) -> Report:
     """Look at this machine and clock its workers.
 
-    quick: clock fewer messages (about 1 s instead of 3, most of it starting workers). measure: False: only look.
+    quick: clock fewer messages, and none over 4 MB (about 1 s instead of 5, most of it starting workers).
+    measure: False: only look.
     Never raises, and ends every process that it started.
     """
     findings: list[_Finding] = []
@@ -114,7 +118,9 @@ def examine(quick: bool = False, measure: bool = True) -> Report:
     if not measure:
         return Report(tuple(findings), None, "you asked for a look only")
     try:
-        asked: dict[str, Any] = {"rounds": 2, "repeats": 5, "timeout_s": 30} if quick else {"rounds": 5}
+        asked: dict[str, Any] = {"rounds": 2, "repeats": 5, "timeout_s": 30}
+        if not quick:
+            asked = {"rounds": 5, "sizes": UP_TO_FLAT}
         return Report(tuple(findings), measure_link(**asked))
     except Exception as error:
         return Report(tuple(findings), None, _said(error))
@@ -281,6 +287,9 @@ def _link_data(fit: Fit) -> dict[str, Any]:
         "beta_interval_bytes_per_s": list(fit.beta_interval),
         "scatter": fit.scatter,
         "samples": len(fit.samples),
+        "points": [
+            [s.K, s.nbytes, s.seconds] for s in fit.samples
+        ],  # K, bytes, seconds, as `read_sweep` reads them
     }
 
 

@@ -177,22 +177,19 @@ def test_bad_input_gets_one_sentence_and_status_2(capsys, argv, says):
 
 def test_a_confused_unit_is_warned_of_and_planned(capsys):
     status, out, err = said(capsys, *WHOLE, "--network", "25GB/s")
-    assert (
-        status == 0
-        and "sync" in out
-        and err.startswith("labkit plan: warning: network: 25 GB/s is 200 Gbit/s")
-    )
-    made = json.loads(said(capsys, *WHOLE, "--network", "25GB/s", "--json")[1])
-    assert len(made["warnings"]) == 1
-    assert not said(capsys, *WHOLE, "--network", "400Gbit/s")[2]  # 50 GB/s, and no doubt
+    answer, warning, table = (out.index(each) for each in ("Answer: ", "Warning: network: 25 GB/s", "Goal: "))
+    assert status == 0 and not err and answer == 0 < warning < table
+    _, out, err = said(capsys, *WHOLE, "--network", "25GB/s", "--json")
+    assert len(json.loads(out)["warnings"]) == 1
+    assert err.startswith("labkit plan: warning: network: 25 GB/s is 200 Gbit/s")
+    for rate in (
+        "400Gbit/s",
+        "1600Gbit/s",
+        "3200Gbit/s",
+    ):  # 50 GB/s, and no doubt; hosts of 4 and 8 such ports
+        assert "Warning" not in said(capsys, *WHOLE, "--network", rate)[1]
     silent = [each for each in WHOLE if each not in ("--latency", "20us")]
-    assert "latency: none was given" in said(capsys, *silent)[2]
-
-
-def test_published_prints_the_table_and_its_json(capsys):
-    assert "Horovod" in said(capsys, "plan", "--published")[1]
-    assert len(json.loads(said(capsys, "plan", "--published", "--json")[1])) > 20
-    assert said(capsys, "plan", "--published", "--K", "8")[0] == 2
+    assert "Warning: latency: none was given" in said(capsys, *silent, "--transport", "measured")[1]
 
 
 def test_the_help_fits_and_the_module_runs_and_imports_nothing_heavy():
@@ -211,3 +208,40 @@ def test_the_help_fits_and_the_module_runs_and_imports_nothing_heavy():
     assert shown.returncode == 0 and max(map(len, shown.stdout.splitlines())) <= 100
     for key in ("alpha_s", "communicate_s", "break_even", "lognormal:sigma"):
         assert key in shown.stdout
+
+
+def test_a_sweep_stands_in_the_network_s_place_and_its_verdict_among_the_warnings(capsys, tmp_path):
+    file = Path(__file__).parent / "network" / "layouts" / "nccl-tests.txt"
+    job = [
+        "--parameters",
+        "25.6M",
+        "--example-ms",
+        "4",
+        "--b",
+        "32",
+        "--K",
+        "16",
+        "--examples",
+        "115M",
+        "--methods",
+        "sync",
+        "--no-flips",
+    ]
+    status, out, err = said(capsys, "plan", *job, "--sweep", file, "--json")
+    assert status == 0 and "sweep: " in err
+    found = json.loads(out)
+    assert found["rows"][0]["allreduce"] == "measured"
+    assert [16, 67108864.0, 1e-3] in [
+        [K, n, pytest.approx(s)] for K, n, s in found["inputs"]["cluster"]["sweep"]
+    ]
+    headless = tmp_path / "headless.txt"
+    headless.write_text("\n".join(line for line in file.read_text().splitlines() if "Rank" not in line))
+    assert said(capsys, "plan", *job, "--sweep", f"{headless}@16")[0] == 0
+    for bad, why in (
+        (headless, "it says none"),
+        (tmp_path / "none", "must name files"),
+        (f"{file}@8", "it says 16, K = 8"),
+    ):
+        status, _, err = said(capsys, "plan", *job, "--sweep", bad)
+        assert status == 2 and why in err
+    assert "--network must be given, or --sweep" in said(capsys, "plan", *job)[2]

@@ -12,9 +12,9 @@ import pytest
 
 from labkit import doctor, launch, machine
 from labkit.collectives import Measured, ring
-from labkit.collectives.measure import _one_message
+from labkit.collectives.measure import UP_TO_FLAT, _one_message
 from labkit.comm import LaunchError, emulated
-from labkit.network import Link, Sample, fit
+from labkit.network import Link, Sample, fit, read_sweep
 
 
 @pytest.fixture
@@ -60,12 +60,12 @@ def without(monkeypatch, package):
 
 def test_every_probe_has_a_finding_and_the_planner_s_line_carries_the_measured_link(known):
     report = doctor.examine()
-    assert {f.what for f in report.findings} == set(doctor._PROBES) and known == [{"rounds": 5}]
+    assert {f.what for f in report.findings} == set(doctor._PROBES) and known == [
+        {"rounds": 5, "sizes": UP_TO_FLAT}
+    ]
     words = shlex.split(report.plan_command)
     assert words[:4] == ["python", "-m", "labkit", "plan"]
-    assert (
-        words[words.index("--latency") + 1] == "100us" and words[words.index("--network") + 1] == "1e+03MB/s"
-    )
+    assert words[words.index("--latency") + 1] == "100us" and words[words.index("--network") + 1] == "1GB/s"
     assert report.plan_command in str(report) and "a machine of this test" in str(report)
 
 
@@ -193,8 +193,11 @@ def test_the_command_speaks_json_and_refuses_what_it_does_not_know(known, capsys
     said = json.loads(capsys.readouterr().out)
     assert said["measured"]["allreduce"]["beta_bytes_per_s"] == pytest.approx(1e9)
     assert said["measured"]["allreduce"]["alpha_s"] == pytest.approx(1e-4)
+    assert read_sweep(json.dumps(said)).points == tuple(
+        (2, n, ring.time(2, n, Link(1e-4, 1e9))) for n in (100, 1e4, 1e6)
+    )
     assert {f["what"] for f in said["findings"]} == set(doctor._PROBES)
-    assert doctor.main(["--quick", "--no-measure"]) == 0 and known == [{"rounds": 5}]
+    assert doctor.main(["--quick", "--no-measure"]) == 0 and known == [{"rounds": 5, "sizes": UP_TO_FLAT}]
     assert "you asked for a look only" in capsys.readouterr().out
     assert doctor.main(["--wat"]) == 2 and doctor.main(["--help"]) == 0
 

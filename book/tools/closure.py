@@ -1,4 +1,4 @@
-"""What of labkit a notebook's outputs can hang on: the files behind its imports, whose change alone makes it stale.
+"""What a notebook's outputs can hang on: the files behind its imports, in labkit or beside it, whose change makes it stale.
 
 Imports are followed name by name through a package's face (`from labkit.timing import draw` leads to the file that has
 `draw`), and as wholes from there on. A file that imports from labkit by a computed name brings its folder with it, and
@@ -45,7 +45,7 @@ def file_of(root: Path, module: str) -> Path | None:
 
 
 def behind(text: str, root: Path) -> list[Path]:
-    """The files of labkit behind the text source of a notebook, sorted."""
+    """The files behind the text source of a notebook, sorted."""
     found: set[Path] = set()
     left = list(asked(text))
 
@@ -62,6 +62,10 @@ def behind(text: str, root: Path) -> list[Path]:
     while left:
         module, name = left.pop()
         if module.partition(".")[0] != "labkit":
+            beside = root / "notebooks" / f"{module}.py"  # a module of the notebooks' own, and its data
+            if module and beside.is_file():
+                take(beside)
+                found |= set(beside.parent.glob(f"{module}.toml"))
             continue
         path = file_of(root, f"{module}.{name}") if name else None
         if path is None and (path := file_of(root, module)) is None:

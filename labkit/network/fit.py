@@ -18,6 +18,7 @@ unknown ones among (alpha, 1/beta, o); m samples, p unknowns.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
@@ -34,6 +35,8 @@ Array = NDArray[np.float64]
 NAMES = ("alpha", "1/beta", "o")
 #: Residuals of as many scatters hardly count.
 FAR = 2.0
+#: Chance of an unjustified doubt.
+LEVEL = 0.05
 #: Below this, relatively, all scatter is rounding.
 ROUNDING = 1e-12
 _CURES = {
@@ -91,13 +94,38 @@ class Fit:
     scatter: float
 
     @property
+    def doubt(self) -> str:
+        """What speaks against the model, in words; empty where nothing does (and, wrongly, in at most 1 of 20 fits).
+
+        Residuals that follow the size, or that rise or fall with K for the longest vectors. `Curve` says more.
+        """
+        where = np.array([(s.K, s.nbytes) for s in self.samples])
+        order = np.lexsort(where.T[::-1])
+        (Ks, first), said = np.unique(where[order, 0], return_index=True), []
+        groups, sizes = (np.split(x[order], first[1:]) for x in (self.residuals, where[:, 1]))
+        p = order_p(groups)
+        if p < LEVEL / 2 and np.quantile(np.abs(self.residuals), 0.9) > 0.1:
+            said.append(f"residuals follow the size (p = {p:.1g}): the times are no straight line")
+        ends = np.array([np.median(r[n == n.max()]) for r, n in zip(groups, sizes, strict=True)])
+        slope, p = trend_p(np.log(Ks), ends)
+        if p < LEVEL / 2 and np.ptp(ends) > 0.15:
+            what = "bandwidth falls with K, as by contention" if slope > 0 else "bandwidth rises with K"
+            few, many = (f"{math.exp(ends[i]):.2g} times with K = {Ks[i]:.0f}" for i in (0, -1))
+            said.append(f"{what}: of what is predicted the longest vectors take {few}, {many} (p = {p:.1g})")
+        return "lack of fit: " + "; ".join(said) if said else ""
+
+    @property
     def outliers(self) -> tuple[Sample, ...]:
         """The samples that the model does not explain; they are in the fit, but hardly count."""
         far = np.abs(self.residuals) > max(4 * self.scatter, 1e-9)
         return tuple(s for s, is_far in zip(self.samples, far, strict=True) if is_far)
 
     def predict(self, form: Form, K: int, nbytes: float, handled: float = 0.0) -> float:
-        """Seconds of any algorithm on the fitted link, measured before or not."""
+        """Seconds of any algorithm on the fitted link, measured before or not. It warns far beyond the sizes fitted."""
+        largest = max(s.nbytes for s in self.samples)
+        if nbytes > 10 * largest:
+            said = f"{nbytes:.3g} bytes are {nbytes / largest:.3g} times the largest size fitted"
+            warnings.warn(f"{said}, {largest:.3g}: no time measured speaks for this prediction", stacklevel=2)
         return evaluate(form, K, nbytes, self.link) + handled * self.overhead_s
 
     def __str__(self) -> str:
@@ -106,7 +134,8 @@ class Fit:
         text += f"beta = {self.link.beta / 1e9:.4g} GB/s ({c / 1e9:.4g} to {d / 1e9:.4g})"
         if self.overhead_s or f:
             text += f", o = {self.overhead_s * 1e6:.4g} µs ({e * 1e6:.4g} to {f * 1e6:.4g})"
-        return f"{text}; {self.level:.0%} intervals, {len(self.samples)} samples, scatter {self.scatter:.1%}"
+        text += f"; {self.level:.0%} intervals, {len(self.samples)} samples, scatter {self.scatter:.1%}"
+        return f"{text}; {self.doubt}" if self.doubt else text
 
 
 def fit(
@@ -161,6 +190,36 @@ def fit(
         residuals,
         scatter,
     )
+
+
+# -- lack of fit -------------------------------------------------------------------------------------------
+
+
+def order_p(groups: Iterable[Array]) -> float:
+    """P value of residuals that are alike next to each other, each group in order: small where they are no chance.
+
+    By the rank version of von Neumann's ratio (Bartels 1982): about 2 for chance, less for residuals with a course; the
+    normal scores of groups of at least 6 are added up.
+    """
+    scores = []
+    for group in groups:
+        if (m := len(group)) >= 6 and np.ptp(group) > 1e-9:
+            rank = np.argsort(np.argsort(group, kind="stable"))
+            ratio = np.sum(np.diff(rank) ** 2) / np.sum((rank - rank.mean()) ** 2)
+            variance = 4 * (m - 2) * (5 * m**2 - 2 * m - 9) / (5 * m * (m + 1) * (m - 1) ** 2)
+            scores.append((ratio - 2) / math.sqrt(variance))
+    return 0.5 * math.erfc(-sum(scores) / math.sqrt(2 * len(scores))) if scores else 1.0
+
+
+def trend_p(x: Array, y: Array) -> tuple[float, float]:
+    """Slope of y over x by least squares, and the p value (two-sided, Student's t) of there being none; 0, 1 for m < 3."""
+    ok = np.isfinite(x) & np.isfinite(y)
+    if (m := int(ok.sum())) < 3 or np.ptp(x[ok]) == 0:
+        return 0.0, 1.0
+    x, y = x[ok] - x[ok].mean(), y[ok] - y[ok].mean()
+    slope = float(x @ y / (x @ x))
+    error = math.sqrt(max(float(np.sum((y - slope * x) ** 2)), 1e-20) / (m - 2) / float(x @ x))
+    return slope, float(2 * scipy("special").stdtr(m - 2, -abs(slope) / error))
 
 
 # -- the estimate: log seconds = log(rest + X theta) + residual, with theta >= 0 --------------------------

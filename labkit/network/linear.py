@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from labkit.network.link import Link
 
 
-class Priced(Protocol):
+class _Priced(Protocol):
     """What has a name and a price, as the collectives have."""
 
     @property
@@ -30,7 +30,7 @@ class Priced(Protocol):
 
 
 #: A closed form: seconds of ``(K, nbytes, link)``, by itself or as the ``time`` of something like ``ring``.
-Form = Priced | Callable[[int, float, Link], Any]
+Form = _Priced | Callable[[int, float, Link], Any]
 
 
 class Terms(NamedTuple):

@@ -12,11 +12,12 @@ from labkit.plan.goals import Goal
 from labkit.plan.laws import parse_law
 from labkit.plan.method import Method, parse_method
 from labkit.plan.plan import Plan, plan
+from labkit.plan.plots import efficiency_by_K, measured_over_predicted, time_against_price
 from labkit.plan.report import break_even, verdict
 from labkit.plan.row import Row, Step
 from labkit.plan.sensitivity import Flip, sensitivity
 
 __all__ = [
-    "Case", "Flip", "Goal", "Method", "Plan", "Row", "Step", "break_even", "parse_law", "parse_method", "plan",
-    "sensitivity", "verdict",
+    "Case", "Flip", "Goal", "Method", "Plan", "Row", "Step", "break_even", "efficiency_by_K", "measured_over_predicted",
+    "parse_law", "parse_method", "plan", "sensitivity", "time_against_price", "verdict",
 ]  # fmt: skip

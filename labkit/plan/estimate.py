@@ -17,11 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from labkit.checks import FloatArray
-from labkit.timing import Constant, Fleet, OneStraggler, Scaled, Trace, draw
+from labkit.timing import Constant, Fleet, OneStraggler, Scaled, Trace, expected_max
 
 SEED = 10
 #: Steps that are averaged, steps before them, and how many draws are enough.
 AVERAGED, FORGOTTEN, DRAWS = 96, 32, 2**17
+#: The slowest of many workers varies little: with more than so many fewer steps are forgotten and averaged, but so many.
+MANY, LEAST = 2**8, 16
 #: More workers than these are not simulated: their draws would fill the memory.
 K_MAX = 2**15
 #: Nor more steps of all workers together, of one replica.
@@ -36,19 +38,26 @@ class _Estimate(NamedTuple):
 
 
 def estimate(
-    law: Fleet, K: int, ends: Callable[[FloatArray], FloatArray], every: int = 1, memory: int = 0
+    law: Fleet,
+    K: int,
+    ends: Callable[[FloatArray], FloatArray],
+    every: int = 1,
+    memory: int = 0,
+    spare: int = 0,
 ) -> _Estimate:
     """Mean time of a step of the recurrence ``ends``, such as ``StaleSynchronous(3).ends``.
 
     every: steps after which the recurrence repeats itself (H for local steps). memory: steps that it looks back (slack);
     its start is forgotten in about 16 times as many, the time in which chance makes leads grow to the slack.
+    spare: backups, workers that a round does without.
     ValueError where the draws would fill the memory.
     """
     if K == 1:  # nobody to wait for and nothing to send
         return _Estimate(next(iter(law.groups(1))).mean, 0.0)
-    forgotten = FORGOTTEN + min(16 * memory, 2000, 2**22 // K)
-    before = every * -(-forgotten // every)
-    after = every * -(-AVERAGED // every)
+    many = K > MANY
+    start, leads = min(FORGOTTEN, 2**17 // K), min(2000, (2**19 if many else 2**22) // K)
+    before = every * -(-(start + min(16 * memory, leads)) // every)
+    after = every * -(-max(LEAST, min(AVERAGED, 2**17 // K)) // every)
     if K * (before + after) > STEPS_MAX:
         raise ValueError(
             f"K must leave at most {STEPS_MAX} steps to simulate in all, got K = {K} times {before + after} steps: "
@@ -58,10 +67,20 @@ def estimate(
         return _of_trace(law, K, ends, every)
     sure = all(isinstance(_unscaled(one), Constant) for one in law.groups(K))
     R = 1 if sure else int(np.clip(DRAWS // (K * (before + after)), 4 if K <= 2**12 else 2, 32))
-    at = ends(_times(law, K, before + after, R))
+    if sure:
+        X = _sure(law, K, before + after, 1 + spare)
+    else:  # of many workers all methods share the draws that a slack of 3 takes
+        T = before + after
+        X = _times(law, K, max(T, start + min(48, leads) + after) if many else T, R)[:, :T]
+    # of few replicas one after the other, whose maxima run along memory
+    at = np.stack([ends(X[..., r]) for r in range(X.shape[2])], axis=-1) if many else ends(X)
     slopes = (at[-1] - at[before - 1]) / after
     error = 0.0 if sure else float(np.std(slopes, ddof=1)) / math.sqrt(R)
     return _Estimate(float(np.mean(slopes)), error)
+
+
+#: `expected_max`, computed once for every law and K.
+slowest = lru_cache(maxsize=64)(expected_max)
 
 
 def means(law: Fleet, K: int) -> dict[float, int]:
@@ -91,10 +110,31 @@ def _unscaled(law: Fleet) -> Fleet:
 
 @lru_cache(maxsize=4)
 def _times(law: Fleet, K: int, T: int, R: int) -> FloatArray:
-    """(K, T, R) seeded draws, read-only: all methods see the same."""
-    X = np.ascontiguousarray(np.moveaxis(draw(law, K, T * R, SEED).reshape(K, R, T), 1, 2))
+    """(K, T, R) seeded draws, read-only: all methods see the same. Step t of all workers of a replica lies together."""
+    X = _sampled(law, np.random.default_rng(SEED), K, T, R).transpose(2, 1, 0)
     X.setflags(write=False)
     return X
+
+
+def _sampled(law: Fleet, rng: np.random.Generator, K: int, T: int, R: int) -> FloatArray:
+    """(R, T, K) draws. A straggler's are its base's times its slowdown, whatever that is: a dial turns nothing else."""
+    if isinstance(law, OneStraggler):
+        X = _sampled(law.base, rng, K, T, R)
+        X[..., law.rank] *= law.slowdown
+        return X
+    X, first = np.empty((R, T, K)), 0
+    for one, n in law.groups(K).items():
+        for t in range(T):  # a step at a time, which a processor's cache holds
+            X[:, t, first : first + n] = one.sample(rng, (n, R)).T
+        first += n
+    return X
+
+
+def _sure(law: Fleet, K: int, T: int, most: int) -> FloatArray:
+    """(n, T, 1) times of workers that never vary. Of those alike no more than ``most``, one more than a round does without,
+    can be told apart by when a round ends: the (b + 1)-th largest of their times is the same."""
+    each = [one.mean for one, n in law.groups(K).items() for _ in range(min(n, most))]
+    return np.broadcast_to(np.array(each)[:, None, None], (len(each), T, 1))
 
 
 def _of_trace(law: Trace, K: int, ends: Callable[[FloatArray], FloatArray], every: int) -> _Estimate:

@@ -44,9 +44,8 @@ class Goal:
         return f"efficiency>={self.at_least!r}" if self.at_least else self.what
 
     def __str__(self) -> str:
-        return _SAID[self.what] + (
-            f" with an efficiency of {self.at_least:g} or more" if self.at_least else ""
-        )
+        beyond = f" with an efficiency of {self.at_least:g} or more" if self.at_least else ""
+        return _SAID[self.what] + beyond
 
 
 def parse_goal(text: str | Goal, name: str = "goal") -> Goal:

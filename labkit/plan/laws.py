@@ -5,7 +5,8 @@ A law here is that of the *factor* by which a worker's step is longer than an un
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import astuple
+from typing import Any
 
 from labkit.timing import (
     Constant,
@@ -27,13 +28,11 @@ LAWS = {
     "pareto:shape": "from 1 on, P(> x) = x ** -shape",
     "one:slowdown": "one worker so many times slower; may be added: lognormal:0.1+one:1.43",
 }
-_MAKES: dict[str, Callable[[float], Fleet]] = {
-    "lognormal": lambda x: LogNormal(1.0, x),
-    "normal": lambda x: TruncatedNormal(1.0, x),
-    "exponential": lambda x: ShiftedExponential(1.0, x),
-    "uniform": lambda x: Uniform(1.0, 1.0 + x),
-    "pareto": lambda x: Pareto(1.0, x),
-}
+#: The laws themselves, each with 1 first and then what stands behind the word; a uniform one ends at 1 + width.
+_MAKES: dict[str, Any] = {
+    "lognormal": LogNormal, "normal": TruncatedNormal, "exponential": ShiftedExponential, "uniform": Uniform,
+    "pareto": Pareto,
+}  # fmt: skip
 
 
 def parse_law(text: str, name: str = "law") -> Fleet:
@@ -54,31 +53,24 @@ def parse_law(text: str, name: str = "law") -> Fleet:
         if word == "one" and not isinstance(found, OneStraggler):
             found = OneStraggler(found, number)
         elif word in _MAKES and i == 0:
-            found = _MAKES[word](number)
+            found = _MAKES[word](1.0, number + (word == "uniform"))
         else:
             raise ValueError(f"{name} must be of {', '.join(LAWS)}, got {text!r}")
     return found
 
 
-def format_law(law: Fleet) -> str:
+def format_law(law: Any) -> str:
     """What `parse_law` would read as ``law``. ValueError for a law that it can't.
 
     >>> format_law(parse_law("lognormal:0.1+one:1.43"))
     'lognormal:0.1+one:1.43'
     """
-    match law:
-        case Constant(t) if t == 1:
-            return "none"
-        case LogNormal(m, x) if m == 1:
-            return f"lognormal:{x!r}"
-        case TruncatedNormal(m, x) if m == 1:
-            return f"normal:{x!r}"
-        case ShiftedExponential(m, x) if m == 1:
-            return f"exponential:{x!r}"
-        case Uniform(low, high) if low == 1:
-            return f"uniform:{high - 1!r}"
-        case Pareto(m, x) if m == 1:
-            return f"pareto:{x!r}"
-        case OneStraggler(base, x, rank) if rank == 0 and not isinstance(base, OneStraggler):
-            return f"one:{x!r}" if base == Constant(1.0) else f"{format_law(base)}+one:{x!r}"
+    if law == Constant(1.0):
+        return "none"
+    if isinstance(law, OneStraggler) and law.rank == 0 and not isinstance(law.base, OneStraggler):
+        alone = f"one:{law.slowdown!r}"
+        return alone if law.base == Constant(1.0) else f"{format_law(law.base)}+{alone}"
+    for word, kind in _MAKES.items():
+        if type(law) is kind and (numbers := astuple(law))[0] == 1:
+            return f"{word}:{numbers[1] - (word == 'uniform')!r}"
     raise ValueError(f"law must be one that a job file can hold ({', '.join(LAWS)}), got {law!r}")

@@ -8,6 +8,7 @@ that the reader may have measured, and the plan says how large it could be befor
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,8 @@ from labkit.timing.policy import (
 
 #: QSGD's norms are of as many coordinates each, as in Alistarh et al. 2017, section 4.
 BUCKET = 512
+#: Of sharded training's gradient, so many buckets are summed while the backward pass goes on.
+UNITS = 8
 
 
 def _qsgd(levels: int) -> dict[str, Any]:
@@ -33,12 +36,21 @@ def _qsgd(levels: int) -> dict[str, Any]:
     return {"how": QSGD(levels, BUCKET), "omega": omega}
 
 
+def _buckets(text: str) -> tuple[str, int]:
+    if size := re.fullmatch(r"(\d+)([kMG]?)B", text):
+        return "bucket_bytes", int(size[1]) * 1000 ** " kMG".index(size[2] or " ")
+    return "buckets", int(text)
+
+
 #: What a policy alone does not say: word -> what stands behind it, what it is, and the fields that it makes of that.
-_MORE: dict[str, tuple[str, type, str, Callable[[Any], dict[str, Any]]]] = {
+_MORE: dict[str, tuple[str, Callable[[str], Any], str, Callable[[Any], dict[str, Any]]]] = {
     "overlapped": (
-        "L", int, "sync, summed in L buckets while the backward pass goes on",
-        lambda L: {"buckets": integer("L", L, least=1)},
+        "L", _buckets, "sync, summed in L buckets, or in such of 25MB, during the backward pass",
+        lambda found: {found[0]: integer("L", found[1], least=1)},
     ),
+    "zero1": ("", str, "sync, the optimizer's state sharded (ZeRO stage 1)", lambda _: {"buckets": UNITS, "stage": 1}),
+    "zero2": ("", str, "sync, state and gradients sharded (ZeRO stage 2)", lambda _: {"buckets": UNITS, "stage": 2}),
+    "zero3": ("", str, "sync, the parameters too (ZeRO stage 3, FSDP)", lambda _: {"buckets": UNITS, "stage": 3}),
     "topk": (
         "share", float, "the largest coordinates, with error feedback",
         lambda share: {"how": ErrorFeedback(TopK(share))},
@@ -51,8 +63,14 @@ _MORE: dict[str, tuple[str, type, str, Callable[[Any], dict[str, Any]]]] = {
     "sign": ("", str, "one bit a coordinate, with error feedback", lambda _: {"how": ErrorFeedback(Sign())}),
 }  # fmt: skip
 METHODS = {**POLICIES, **{f"{word}:{of}".strip(":"): said for word, (of, _, said, _) in _MORE.items()}}
+#: What is assumed of the steps of policies under which they are not known.
+_OPTIMISTIC: dict[type, str] = {
+    LocalSteps: "optimistic: H local steps are worth H steps of sync",
+    StaleSynchronous: "optimistic: as many steps as sync; stale gradients may need a smaller step size",
+    Asynchronous: "optimistic: as many steps as sync, however stale the gradients are",
+}
 #: What is compared if nothing else is said: one of each.
-DEFAULTS = ("sync", "overlapped:8", "backup:1", "ssp:3", "local:8", "topk:0.01")
+DEFAULTS = ("sync", "overlapped:25MB", "zero1", "zero2", "zero3", "backup:1", "ssp:3", "local:8", "topk:0.01")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +78,10 @@ class Method:
     """policy: who waits for whom. Servers that hold w back are sharded over the workers; the rest is summed.
 
     buckets: > 0: the gradient is summed in as many equal ones while the backward pass goes on (Li et al. 2020, section
-    3.2.3). how: what is sent instead of a gradient, summed in flight where that is possible, else gathered. Both are for
-    plain synchronous training only.
+    3.2.3). bucket_bytes: > 0: in as many as there are when each has so many bytes, or at once where that is sooner, as a
+    framework may choose. how: what is sent instead of a gradient, summed in flight where that is possible, else gathered.
+    Both are for plain synchronous training only.
+    stage: 1 to 3: what ZeRO shards over the workers, with ``buckets`` of the gradient (`labkit.plan.memory`); 0: nothing.
     coding_s: seconds to encode and decode a step's gradient; 0 is optimistic. omega: the variance that an unbiased
     compressor adds, E ||Q(x) - x||^2 <= omega ||x||^2; 0 for a biased one with error feedback.
     steps_factor: how many times the steps that are stated are needed, > 0; measured or guessed.
@@ -70,6 +90,8 @@ class Method:
 
     policy: Policy = field(default_factory=Synchronous)
     buckets: int = 0
+    bucket_bytes: int = 0
+    stage: int = 0
     how: Scheme | None = None
     coding_s: float = 0.0
     omega: float = 0.0
@@ -82,13 +104,14 @@ class Method:
         number("omega", self.omega, least=0)
         if not isinstance(self.policy, Synchronous | StaleSynchronous | Asynchronous | LocalSteps):
             raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {self.policy!r}")
-        if (self.how is not None) + (self.policy != Synchronous()) + (
-            integer("buckets", self.buckets) > 0
-        ) > 1:
+        overlapped = [integer(each, getattr(self, each)) > 0 for each in ("buckets", "bucket_bytes")]
+        if (self.how is not None) + (self.policy != Synchronous()) + sum(overlapped) > 1:
             raise ValueError(
                 f"policy must be sync where gradients are overlapped or compressed, and they can't be both, got "
-                f"{self.policy}, buckets = {self.buckets}, how = {self.how!r}"
+                f"{self.policy}, buckets = {self.buckets}, bucket_bytes = {self.bucket_bytes}, how = {self.how!r}"
             )
+        if integer("stage", self.stage, most=3) and not self.buckets:
+            raise ValueError(f"buckets must be 1 at least where stage = {self.stage} shards, got 0")
         if self.how is not None:
             Scheme.of(self.how)
         elif self.coding_s:
@@ -101,7 +124,16 @@ class Method:
             return self.label
         if self.how is not None:
             return type(self.how).__name__.lower()
-        return f"overlapped:{self.buckets}" if self.buckets else str(self.policy)
+        if size := self.bucket_bytes:
+            power = max(i for i in range(4) if size % 1000**i == 0)
+            return f"overlapped:{size // 1000**power}{' kMG'[power].strip()}B"
+        overlapped = f"zero{self.stage}" if self.stage else f"overlapped:{self.buckets}"
+        return overlapped if self.buckets else str(self.policy)
+
+    @property
+    def certain(self) -> bool:
+        """Whether its number of steps is known: it takes those of one worker, or somebody gave its ``steps_factor``."""
+        return self.steps_factor != 1 or (self.how is None and self.policy == Synchronous())
 
     @property
     def simulated(self) -> bool:
@@ -117,18 +149,15 @@ class Method:
             if self.omega:
                 return f"at worst as gradients noisier by omega = {self.omega:.3g} need{free}"
             return f"optimistic: as many steps as sync{free}"
-        match self.policy:
-            case LocalSteps():
-                return "optimistic: H local steps are worth H steps of sync"
-            case StaleSynchronous():
-                return "optimistic: as many steps as sync; stale gradients may need a smaller step size"
-            case Asynchronous():
-                return "optimistic: as many steps as sync, however stale the gradients are"
-            case Synchronous(backups) if backups:
-                return (
-                    f"(K - {backups}) / K of the batch counts; that no kind of example is dropped is assumed"
-                )
-        if self.buckets:
+        if backups := getattr(self.policy, "backups", 0):
+            return f"(K - {backups}) / K of the batch counts; that no kind of example is dropped is assumed"
+        if self.policy != Synchronous():
+            return _OPTIMISTIC[type(self.policy)]
+        if self.stage == 3:
+            return "exact, as sync; units are gathered behind others' computation, which is not slowed down"
+        if self.stage:
+            return "exact, as sync; parameters are gathered after the step, behind nothing"
+        if self.buckets or self.bucket_bytes:
             return "exact, as sync; that sending slows no computation down is assumed"
         return "exact: the steps of one worker with the batch B"
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import textwrap
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from labkit.plan.plan import Plan
-from labkit.plan.row import MEANING, Row
+from labkit.plan.failures import interval_s
+from labkit.plan.plan import Plan, readable
+from labkit.plan.row import MEANING
 from labkit.plan.sensitivity import sensitivity
+from labkit.plan.units import written
 
 SCHEMA = "labkit-plan-1"
 
@@ -19,6 +24,21 @@ def verdict(made: Plan) -> str:
     row = made.best()
     share = 100 * row.shares[row.binds]
     return f"{row.name} with K = {row.K} has {made.case.goal}; {share:.0f} % of its bill is {MEANING[row.binds]}."
+
+
+def _answer(made: Plan, carried: Iterable[str] = ()) -> str:
+    """The choice, its time and money, and what the answer rests on, in a sentence. carried: assumptions made before."""
+    row, case = made.best(), made.case
+    unit, per = readable(row.time_s)
+    low, high = (row.time_s / row.step.seconds / per * s for s in row.range_s or (0.0, 0.0))
+    span = f" ({low:.4g} to {high:.4g} {unit})" if low < high else ""
+    priced = case.price_per_worker_hour > 0
+    money = f"{row.price:,.0f} in all" if priced else f"{row.worker_s / 3600:,.0f} worker-hours"
+    steps = f"{row.steps:,.0f} steps ({row.method.assumption})"
+    return (
+        f"Answer: {row.name} with K = {row.K}, {row.time_s / per:.4g} {unit}{span}, {money}, if it takes "
+        f"{' and '.join([steps, *carried])}."
+    )
 
 
 class _Even(NamedTuple):
@@ -46,9 +66,8 @@ def break_even(made: Plan) -> list[_Even]:
     """
     goal, ranked = made.case.goal, made.ranking
     if len(ranked) < 2:
-        raise ValueError(
-            f"plan must hold two methods that the goal allows to compare them, got {[row.name for row in ranked]}"
-        )
+        names = [row.name for row in ranked]
+        raise ValueError(f"plan must hold two methods that the goal allows to compare them, got {names}")
     found = []
     for row in ranked:
         rival = ranked[1] if row is ranked[0] else ranked[0]
@@ -58,24 +77,31 @@ def break_even(made: Plan) -> list[_Even]:
     return found
 
 
-def as_text(made: Plan, with_flips: bool = True) -> str:
-    """The table, why the best is best, how many more steps each could need, and where the ranking flips."""
+def as_text(
+    made: Plan, with_flips: bool = True, warnings: Iterable[str] = (), carried: Iterable[str] = ()
+) -> str:
+    """The answer, warnings, the table, why the best is best, how many more steps each could need, where it flips."""
     best, *others = made.ranking
     bill = ", ".join(f"{name} {100 * share:.1f} %" for name, share in best.shares.items() if share >= 0.0005)
-    lines = [str(made), "", _wrapped(f"Why: {verdict(made)}"), _wrapped(f"Its bill: {bill}.")]
+    lines = [_wrapped(_answer(made, carried)), *(_wrapped(f"Warning: {each}.") for each in warnings), ""]
+    lines += [str(made), "", _wrapped(f"Why: {verdict(made)}"), _wrapped(f"Its bill: {bill}.")]
+    if made.case.mtbf_s is not None and made.case.checkpoint_s is not None:
+        M = made.case.mtbf_s / best.K
+        fails, every = (written(x, "s", " ") for x in (M, interval_s(made.case.checkpoint_s, M)))
+        said = f"A failure in {fails}: a checkpoint each {every} of work leaves {100 * best.goodput:.1f} % of the time."
+        lines.append(_wrapped(said))
     if others:
         said = ", ".join(f"{row.name} {row.binds} {100 * row.shares[row.binds]:.0f} %" for row in others)
         lines.append(_wrapped(f"The largest part of the others' bills: {said}."))
     if near := _too_close(made):
-        lines.append(
-            _wrapped(f"Too close to call, within two standard errors of it or equal: {', '.join(near)}.")
-        )
+        said = f"Too close to call, within two standard errors of it or equal: {', '.join(near)}."
+        lines.append(_wrapped(said))
     if others:
-        lines += [
-            "",
-            "The steps factor (1: the steps assumed above) at which each method ties with the best other one:",
-        ]
-        lines += [f"  {_even(even)}" for even in break_even(made)]
+        said = (
+            "The steps factor (1: the steps assumed above) at which each method ties with the best other one:"
+        )
+        lines += ["", said]
+        lines += [f"  {_even(even, even.name == best.name)}" for even in break_even(made)]
     if len(made.names) > 1 and with_flips:
         K = best.K  # with one worker all methods are the same, whatever else is turned
         lines += ["", f"Where the ranking by time flips, at K = {K}:"]
@@ -91,17 +117,27 @@ def as_dict(made: Plan, warnings: list[str], with_flips: bool = True) -> dict[st
     return {
         "schema": SCHEMA,
         "inputs": made.case.to_dict(),
-        "best": _row(best),
+        "best": best.to_dict(),
         "why": {
             "binds": best.binds, "meaning": MEANING[best.binds], "sentence": verdict(made), "shares": best.shares,
             "too_close": _too_close(made),
         },
-        "rows": [_row(row) for row in made.rows],
+        "rows": [row.to_dict() for row in made.rows],
         "break_even": [{"method": e.name, "steps_factor": e.factor, "rival": e.rival} for e in evens],
         "flips": [asdict(flip) for flip in flips],
         "left_out": [{"method": row.name, "K_workers": row.K, "why": row.refusal} for row in made.left_out],
         "warnings": warnings,
     }  # fmt: skip
+
+
+def as_csv(made: Plan) -> str:
+    """A line a row, after a header; the columns are the keys of a row of ``--json``, with their units."""
+    out = io.StringIO()
+    rows = [row.to_dict() for row in made.rows]
+    table = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return out.getvalue()
 
 
 def _too_close(made: Plan) -> list[str]:
@@ -110,31 +146,20 @@ def _too_close(made: Plan) -> list[str]:
     best, *others = made.ranking
     found = []
     for row in others:
+        if row.name not in made.certain:
+            continue
         error = 2 * math.hypot(row.step.error_s / row.step.seconds, best.step.error_s / best.step.seconds)
         if row.value(goal) <= best.value(goal) * (1 + goal.power * error):
             found.append(row.name)
     return found
 
 
-def _row(row: Row) -> dict[str, Any]:
-    step = row.step
-    return {
-        "method": row.name, "K_workers": row.K, "b_examples": row.b, "B_examples": row.B, "step_s": step.seconds,
-        "compute_s": step.compute_s, "wait_s": step.wait_s, "communicate_s": step.comm_s, "latency_s": step.latency_s,
-        "bandwidth_s": step.bandwidth_s, "coding_s": step.coding_s, "error_s": step.error_s, "steps": row.steps,
-        "steps_factor": row.method.steps_factor, "time_s": row.time_s, "worker_s": row.worker_s,
-        "price_currency": row.price, "efficiency": row.efficiency, "speedup": row.speedup,
-        "examples_per_s": row.examples_per_s, "allreduce": step.algorithm, "binds": row.binds,
-        "assumption": row.method.assumption,
-    }  # fmt: skip
-
-
-def _even(even: _Even) -> str:
+def _even(even: _Even, first: bool) -> str:
     now = "" if even.now == 1 else f", now {even.now:.3g}"
     if math.isclose(even.room, 1, rel_tol=1e-9):
         said = f"ties with {even.rival} as it is"
     elif even.room > 1:
-        said = f"best below it; then {even.rival}"
+        said = f"best below it; then {even.rival}" if first else f"below it quicker than {even.rival}"
     else:
         said = f"would have to save steps to beat {even.rival}"
     return f"{even.name:<16} {even.factor:<6.3g} ({said}{now})"

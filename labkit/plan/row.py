@@ -7,7 +7,7 @@ that share a port more.
 
 The bill of a row, worker-seconds, is cut into parts that add up to it: examples that had to be computed, examples that a
 large batch wastes (McCandlish et al. 2018, section 2: E / E_min - 1 of them), what every step costs whatever its batch,
-waiting, messages, bytes, coding. The largest part *binds*: to make it smaller is worth most.
+waiting, messages, bytes, coding, failures. The largest part *binds*: to make it smaller is worth most.
 
 Symbols: K workers, b examples each, B = K b; L buckets, H local steps; S steps, E = B S examples; omega:
 E ||Q(x) - x||^2 <= omega ||x||^2 of an unbiased compressor Q.
@@ -16,16 +16,17 @@ E ||Q(x) - x||^2 <= omega ||x||^2 of an unbiased compressor Q.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 from labkit.plan.case import Case
-from labkit.plan.estimate import K_MAX, estimate, means, undisturbed
+from labkit.plan.estimate import K_MAX, estimate, means, slowest, undisturbed
+from labkit.plan.failures import kept
 from labkit.plan.goals import Goal
-from labkit.plan.method import Method
-from labkit.plan.network import Exchange
-from labkit.timing import expected_max
+from labkit.plan.memory import misfit, need
+from labkit.plan.method import Method, parse_method
+from labkit.plan.network import Exchange, Network
 from labkit.timing.order import expected_shortfall
 from labkit.timing.policy import Asynchronous, LocalSteps, StaleSynchronous, Synchronous
 
@@ -38,7 +39,15 @@ MEANING = {
     "latency": "messages: fewer of them (another all-reduce, larger buckets, local steps) help",
     "bandwidth": "bytes: a faster network, overlap, fewer bytes or local steps help",
     "coding": "encoding and decoding: a cheaper compressor helps",
+    "failures": "failures: writing checkpoints, computing anew what was lost, restarts: quicker ones help",
 }
+
+#: How the job was run whose step somebody measured: as frameworks do, in buckets of so many bytes.
+AS_RUN = "overlapped:25MB"
+#: Nine of ten published results: so many times the lost time that is planned from data sheets, and so many times the step
+#: that is planned from one measured step (lab 10.10). A published rate itself is good to this share of it: some
+#: efficiencies are above 1.
+LOST_RANGE, MEASURED_RANGE, CLOCKED = (0.25, 3.5), (0.75, 1.2), 0.03
 
 
 class Step(NamedTuple):
@@ -65,6 +74,12 @@ class Step(NamedTuple):
         return self.compute_s + self.wait_s + self.comm_s
 
 
+@lru_cache(maxsize=16)
+def _allreduce(network: Network, K: int, nbytes: float, algorithm: str) -> Exchange:
+    """Once for all the methods that send alike."""
+    return network.allreduce(K, nbytes, algorithm)
+
+
 @dataclass(frozen=True)
 class Row:
     """``method`` with K workers on ``case``. Seconds, examples, and the currency of the case's price."""
@@ -87,7 +102,16 @@ class Row:
             return f"backups must be less than K = {K}, got {backups}"
         if self.method.simulated and K > K_MAX:
             return f"K must be at most {K_MAX} for {self.name}, whose steps are simulated, got {K}"
-        return None
+        if self.b < self.case.passes:
+            return f"K must leave an example for each of the {self.case.passes} passes of a step, got {K}"
+        if self.goodput < 1e-3:
+            return f"K must leave a thousandth of the time between failures and restarts, which {K} workers don't"
+        return self.misfit
+
+    @property
+    def misfit(self) -> str | None:
+        """Why it does not fit into the workers' memory, if it doesn't."""
+        return misfit(self.case, self.method, self.K)
 
     @property
     def b(self) -> int:
@@ -119,22 +143,52 @@ class Row:
 
     @cached_property
     def step(self) -> Step:
-        """The seconds of a step."""
+        """The seconds of a step: as planned, times what the case's measured steps took over their plan."""
+        planned, over = self._planned, self._correction
+        return Step._make([*(over * seconds for seconds in planned[:6]), planned.algorithm])
+
+    @property
+    def range_s(self) -> tuple[float, float] | None:
+        """Seconds of a step between which nine of ten published results lie; None where no published result says.
+
+        With a measured step, so many times the plan; else what is lost beyond computing, so many times what is planned.
+        """
+        step, case = self.step, self.case
+        if case.measured:
+            return MEASURED_RANGE[0] * step.seconds, MEASURED_RANGE[1] * step.seconds
+        if case.transport == "measured":
+            return None
+        low, high = (step.compute_s + share * (step.wait_s + step.comm_s) for share in LOST_RANGE)
+        return (1 - CLOCKED) * low, (1 + CLOCKED) * high
+
+    @property
+    def _correction(self) -> float:
+        """What the measured step of nearly as many workers took over its plan; of fewer workers than were measured, a power
+        of it that is 1 for one worker."""
+        if not self.case.measured:
+            return 1.0
+        asked = math.log(self.K)
+        K, seconds = min(self.case.measured, key=lambda step: abs(math.log(step[0]) - asked))
+        planned = Row(replace(self.case, measured=()), parse_method(AS_RUN), K).step.seconds
+        return (seconds / planned) ** min(1.0, asked / math.log(K))
+
+    @cached_property
+    def _planned(self) -> Step:
         t, law, K, policy = self._compute_s, self.case.law, self.K, self.method.policy
         mean, sent = t * sum(n * each for each, n in means(law, K).items()) / K, self._exchange
         if isinstance(policy, Asynchronous):
             rate = sum(n / (t * each + sent.seconds) for each, n in means(law, K).items())
             return Step(K / rate - sent.seconds, 0.0, *sent[:2], algorithm=sent.algorithm)
         if not self.method.simulated:
-            wait = max(t * expected_max(law, K), mean) - mean
-            if self.method.buckets and sent.seconds > 0:
-                sent = sent.times(self._exposed(sent.seconds) / sent.seconds)
+            wait = max(t * slowest(law, K), mean) - mean
+            if self._buckets and sent.seconds > 0:
+                sent = sent.times(self._not_hidden(sent.seconds) / sent.seconds)
             coding = self.method.coding_s if K > 1 else 0.0
             return Step(mean, wait, *sent[:2], coding, algorithm=sent.algorithm)
         every = policy.H if isinstance(policy, LocalSteps) else 1
         memory = policy.slack if isinstance(policy, StaleSynchronous) else 0
         comm = sent.seconds / t
-        found = estimate(law, K, lambda X: policy.ends(X, comm), every, memory)
+        found = estimate(law, K, lambda X: policy.ends(X, comm), every, memory, self._backups)
         sent = sent.times(1 / every)
         busy = t * found.mean - sent.seconds
         compute = min(mean, busy)  # a late worker's dropped work does not lengthen the round
@@ -159,8 +213,13 @@ class Row:
 
     @property
     def time_s(self) -> float:
-        """Seconds to the accuracy asked."""
-        return self.steps * self.step.seconds
+        """Seconds to the accuracy asked, failures included."""
+        return self.steps * self.step.seconds / self.goodput
+
+    @cached_property
+    def goodput(self) -> float:
+        """The share of the time that failures, checkpoints and restarts leave; 1 where no failures are known."""
+        return kept(self.case, self.K)
 
     @property
     def worker_s(self) -> float:
@@ -199,16 +258,31 @@ class Row:
         case, step, needed = self.case, self.step, 1.0
         if case.S_min_steps is not None and case.B_crit_examples is not None:
             needed = min(1.0, case.S_min_steps * case.B_crit_examples / (self.B * self.steps))
-        overhead = step.compute_s * case.overhead_s / self._compute_s
+        overhead = step.compute_s * case.passes * case.overhead_s / self._compute_s
         proper = step.compute_s - overhead
         seconds = (proper * needed, proper * (1 - needed), overhead, step.wait_s, *step[2:5])
-        return {name: part / step.seconds for name, part in zip(MEANING, seconds, strict=True)}
+        parts = [self.goodput * part / step.seconds for part in seconds]
+        return dict(zip(MEANING, [*parts, 1 - self.goodput], strict=True))
 
     @property
     def binds(self) -> str:
         """The largest part of the bill."""
         parts = self.shares
         return max(parts, key=lambda name: parts[name])
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is told of a row, by the names of its columns, with their units: table, CSV and JSON take it from here."""
+        step, method = self.step, self.method
+        return {
+            "method": self.name, "K_workers": self.K, "b_examples": self.b, "B_examples": self.B, "step_s": step.seconds,
+            "compute_s": step.compute_s, "wait_s": step.wait_s, "communicate_s": step.comm_s, "latency_s": step.latency_s,
+            "bandwidth_s": step.bandwidth_s, "coding_s": step.coding_s, "error_s": step.error_s, "steps": self.steps,
+            "steps_factor": method.steps_factor, "time_s": self.time_s, "worker_s": self.worker_s,
+            "price_currency": self.price, "efficiency": self.efficiency, "speedup": self.speedup, "goodput": self.goodput,
+            "memory_bytes": sum(need(self.case, method, self.K)), "certain": method.certain,
+            "examples_per_s": self.examples_per_s, "allreduce": step.algorithm, "binds": self.binds,
+            "assumption": method.assumption,
+        }  # fmt: skip
 
     @property
     def _backups(self) -> int:
@@ -232,22 +306,49 @@ class Row:
                 for summed, n, size in method.how.crossings(case.parameters, case.element_bytes)
             ]
             used = " + ".join(dict.fromkeys(each.algorithm for each in found)) or "none"
-            return Exchange(
-                sum(each.latency_s for each in found), sum(each.bandwidth_s for each in found), used
-            )
+            latency, bandwidth = (sum(part) for part in list(zip(*found, strict=True))[:2])
+            return Exchange(latency, bandwidth, used)
         if isinstance(method.policy, LocalSteps) or method.policy == Synchronous():
-            return network.allreduce(K, case.nbytes / max(1, method.buckets), case.allreduce)
+            return _allreduce(network, K, case.nbytes / max(1, self._buckets), case.allreduce)
         return network.push_pull(K, case.nbytes)
 
-    def _exposed(self, bucket_s: float) -> float:
-        """Mean seconds of a step in which nothing but communication happens; ``bucket_s``: one bucket's all-reduce.
+    @property
+    def _buckets(self) -> int:
+        """L: as many as the method says, or as it takes for its bytes each."""
+        size = self.method.bucket_bytes
+        return math.ceil(self.case.nbytes / size) if size else self.method.buckets
 
-        Of max over l of (f_l p + (L - l + 1) a), p the slowest worker's pass, f_l the share of it after which bucket l is
-        ready, with equal buckets the first or the last l attains the maximum, so the channel is late by
-        max(0, (L - 1) a - (f_L - f_1) p) beyond the last bucket's own a; p is random, its law known.
+    def _not_hidden(self, bucket_s: float) -> float:
+        """Mean seconds of a step's communication that no computation hides; ``bucket_s``: one bucket's all-reduce.
+
+        Of m passes, those of an all-reduce hide it behind the last one's backward pass; a framework that chooses its
+        buckets by their bytes is never worse than one sum after all computing. Stages 1 to 3 halve it: stage 1
+        reduce-scatters in the last, stages 2 and 3 in each; stages 1 and 2 gather the parameters after the step, in the
+        open, stage 3 for each pass's forward and backward, behind the computation of other units (`zero_factor`'s bytes).
         """
-        L = self.method.buckets
-        span = self.case.backward_share * (1 - 1 / L) * self._compute_s
+        m, stage, case = self.case.passes, self.method.stage, self.case
+        back = case.backward_share
+        if stage == 3:
+            half_s = self._exposed(bucket_s / 2, (1 - back) / m)
+            return m * (self._exposed(bucket_s, back / m) + half_s)
+        if stage:
+            after_s = self.method.buckets * bucket_s / 2
+            return (m if stage == 2 else 1) * self._exposed(bucket_s / 2, back / m) + after_s
+        exposed = self._exposed(bucket_s, back / m)
+        if not self.method.bucket_bytes:
+            return exposed
+        return min(exposed, _allreduce(case.network, self.K, case.nbytes, case.allreduce).seconds)
+
+    def _exposed(self, bucket_s: float, share: float) -> float:
+        """Mean seconds of a pass in which nothing but communication happens; ``bucket_s``: one bucket's.
+
+        share: of the computation, that of the pass that hides. Of max over l of (f_l p + (L - l + 1) a), p the
+        slowest worker's pass, f_l the share of it after which bucket l is ready, with equal buckets the first or
+        the last l attains the maximum, so the channel is late by max(0, (L - 1) a - (f_L - f_1) p) beyond the last
+        bucket's own a; p is random, its law known. What is hidden slows the computation that hides it.
+        """
+        L, case = self._buckets, self.case
+        span = case.hidden_share * share * (1 - 1 / L) * self._compute_s
         backlog = (L - 1) * bucket_s
-        late = span * expected_shortfall(self.case.law, self.K, backlog / span) if span > 0 else backlog
-        return bucket_s + late
+        late = span * expected_shortfall(case.law, self.K, backlog / span) if span > 0 else backlog
+        return bucket_s + late + case.sending_slows * (backlog - late)

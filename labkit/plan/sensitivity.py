@@ -17,17 +17,15 @@ from labkit.plan.case import Case
 from labkit.plan.estimate import means
 from labkit.plan.plan import Plan
 from labkit.plan.row import Row
+from labkit.plan.units import written
 from labkit.timing import OneStraggler
 
 #: A dial is turned by as much up and as much down, in steps of this factor, and a flip is found to this precision.
 RANGE, STRIDE, PRECISION = 1000.0, 2.0, 1e-6
-#: What the dials are called where somebody reads, and the units in which the command line takes their values.
+#: What the dials are called where somebody reads.
 _NAMES = {"beta": "bandwidth beta", "alpha": "latency alpha", "P": "parameters P"}
-_SCALES = {
-    "bytes/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")),
-    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")),
-    "parameters": ((1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, "")),
-}
+#: Who has the least time where no method's state fits into a worker's memory.
+NOTHING = "nothing that fits"
 #: A floor so many times the least time is above it beyond all chance in the simulation.
 BEYOND = 1.05
 
@@ -51,20 +49,23 @@ class Flip:
         of = f" {self.unit}" if self.unit.startswith("of ") else ""
         name = f"{_NAMES.get(self.dial, self.dial)}{of}, turned {'up' if self.until > self.now else 'down'}"
         if self.at is None:
-            return f"{name}: {self.best} stays best, as far as {_said(self.until, self.unit)}"
+            return f"{name}: {self.best} stays best, as far as {written(self.until, self.unit)}"
+        if self.other == NOTHING:
+            return f"{name}: no method fits into the memory any more at {written(self.at, self.unit)}"
         return (
-            f"{name}: {self.other} overtakes {self.best} at {_said(self.at, self.unit)} "
-            f"(now {_said(self.now, self.unit)})"
+            f"{name}: {self.other} overtakes {self.best} at {written(self.at, self.unit)} "
+            f"(now {written(self.now, self.unit)})"
         )
 
 
 def sensitivity(made: Plan, only: Iterable[str] | None = None) -> list[Flip]:
     """For every dial (or ``only`` those named), up and down, where another method than now has the least time.
 
-    All but the dial K are turned at the K of the plan's best row; that goes from 1 to the largest K of the plan. (How many
-    more steps a method could need says `labkit.plan.break_even`.) ValueError for another dial.
+    All but the dial K are turned at the K of the plan's best row; that goes from 1 to the largest K of the plan. Only
+    methods that may be the answer are compared (`Plan.certain`). (How many more steps a method could need says
+    `labkit.plan.break_even`.) ValueError for another dial.
     """
-    possible = {row.name: row.method for row in made.rows}
+    possible = {row.name: row.method for row in made.rows if row.name in made.certain}
     case = replace(made.case, K_workers=(made.best().K,), methods=tuple(possible.values()))
     dials = {dial.name: dial for dial in _dials(case, max(row.K for row in made.rows))}
     wanted = list(dials) if only is None else list(only)
@@ -81,6 +82,8 @@ def _winner(case: Case, favourite: str | None = None) -> str:
     """
     (K,) = case.K_workers
     possible = [row for method in case.methods if (row := Row(case, method, K)).refusal is None]
+    if not possible and any(Row(case, method, K).misfit for method in case.methods):
+        return NOTHING
     if not possible:
         raise ValueError(f"K must leave some method possible, got {K}")
     means(case.law, K)  # refuses a law without them
@@ -109,7 +112,7 @@ class _Dial(NamedTuple):
 
 def _dials(case: Case, K_max: int) -> list[_Dial]:
     """The dials of a case with one K: K, beta, alpha, P and the slowdown of one straggler."""
-    K, P, alpha, beta = case.K_workers[0], case.parameters, case.alpha_s, case.beta_bytes_per_s
+    K, P, alpha, beta = case.K_workers[0], case.parameters, case.alpha_s, case.network.link.beta
     law = case.law if isinstance(case.law, OneStraggler) else OneStraggler(case.law, 1.0)
     slow = law.slowdown
     found = [
@@ -133,11 +136,11 @@ def _flip(dial: _Dial, end: float) -> Flip:
     now = _winner(dial.set(dial.now))
     same, other, at = dial.now, now, None
     while same != end:
-        ahead = min(same * STRIDE, end) if end > same else max(same / STRIDE, end)
+        up = end > same
+        ahead = same * STRIDE if up else same / STRIDE
         if dial.whole:  # K - 1 and K + 1 count too
-            ahead = (
-                min(max(round(ahead), same + 1), end) if end > same else max(min(round(ahead), same - 1), end)
-            )
+            ahead = max(round(ahead), same + 1) if up else min(round(ahead), same - 1)
+        ahead = min(ahead, end) if up else max(ahead, end)
         other = _winner(dial.set(ahead), now)  # a tie is no flip
         if other != now:
             at = ahead
@@ -150,10 +153,3 @@ def _flip(dial: _Dial, end: float) -> Flip:
         there = _winner(dial.set(middle), now)
         same, at, other = (middle, at, other) if there == now else (same, middle, there)
     return Flip(dial.name, dial.unit, dial.now, now, at, other, end)
-
-
-def _said(value: float, unit: str) -> str:
-    """A value as the command line would take it: 628MB/s, 20us, 25.6M."""
-    scales = _SCALES.get(unit, ((1.0, ""),))
-    scale, letters = next((each for each in scales if value >= each[0]), scales[-1])
-    return f"{value / scale:.4g}{letters}"

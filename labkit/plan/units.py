@@ -6,9 +6,12 @@ and since nothing here comes in milli-bits or milli-parameters, small letters ar
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*([^\d\s].*)?")
@@ -77,18 +80,50 @@ def workers(text: str, name: str = "K") -> list[int]:
     return sorted(found)
 
 
+def steps(text: str, name: str = "measured") -> list[tuple[int, float]]:
+    """Measured steps, (workers, seconds): "K=16:220ms", or several with commas.
+
+    >>> steps("K=16:220ms,K=64:0.25s")
+    [(16, 0.22), (64, 0.25)]
+    """
+    found = [re.fullmatch(r"\s*(?:K\s*=)?\s*(\d+)\s*:(.+)", part) for part in text.split(",")]
+    if not all(found):
+        raise ValueError(f"{name} must be workers and the time of a step, such as K=16:220ms, got {text!r}")
+    return [(int(each[1]), SECONDS.read(each[2], f"the time in {name}")) for each in found if each]
+
+
+@contextmanager
+def naming(right: str, file: str) -> Iterator[None]:
+    """What can't be opened in there is a ValueError. right: which argument must name what."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{right}, got {file!r}: {error.strerror}") from None
+
+
+def written(value: float, unit: str, gap: str = "") -> str:
+    """A value in SI units as the command line takes it, to four digits and without an exponent: 628MB/s, 20us, 25.6M.
+    gap: before the letters, where people read; then three digits do.
+
+    unit: "bytes/s", "bytes", "s", "parameters"; another has no letters.
+    """
+    if not math.isfinite(value):
+        return "unlimited"
+    scales = _SCALES.get(unit, ((1.0, ""),))
+    scale, letters = next((each for each in scales if float(f"{value:.4g}") >= each[0]), scales[-1])
+    x = value / scale
+    said = f"{x:.0f}" if abs(x) >= 1000 else f"{Decimal(f'{x:.3g}' if gap else f'{x:.4g}'):f}"
+    return f"{said}{gap}{letters}"
+
+
 _Factors = dict[str, int | Fraction]
 _LETTERS = [(letter, i) for i, pair in enumerate(("kK", "mM", "gG", "tT"), 1) for letter in pair]
 _DECIMAL: _Factors = {"": 1, **{letter: 1000**i for letter, i in _LETTERS}}
 _BINARY: _Factors = {f"{letter}i": 1024**i for letter, i in _LETTERS}
 _BIT, _DAY, _MICRO = Fraction(1, 8), Fraction(1, 24), Fraction(1, 10**6)
 _BYTES: _Factors = {"b": _BIT, "bit": _BIT, "bits": _BIT, "B": 1, "byte": 1, "bytes": 1, "Bytes": 1}
-_TIMES: _Factors = {
-    "s": 1,
-    "ms": 1000 * _MICRO,
-    **dict.fromkeys(("us", "µs", "μs"), _MICRO),
-    "ns": _MICRO / 1000,
-}
+_MICROS = dict.fromkeys(("us", "µs", "μs"), _MICRO)
+_TIMES: _Factors = {"s": 1, "ms": 1000 * _MICRO, **_MICROS, "ns": _MICRO / 1000}
 _RATES: _Factors = {
     f"{prefix}{size}{per}": factor * nbytes
     for prefix, factor in (_DECIMAL | _BINARY).items()
@@ -101,10 +136,21 @@ _PRECISIONS = {
     "fp8": 1, "int8": 1,
 }  # fmt: skip
 
-SECONDS = _Unit("a time such as 20us, 3ms or 0.5s", {**_TIMES, "min": 60, "h": 3600, "": 1})
+#: Letters of values that are written.
+_BYTES_SAID = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_SCALES = {
+    "bytes": _BYTES_SAID,
+    "bytes/s": tuple((scale, f"{letters}/s") for scale, letters in _BYTES_SAID),
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")),
+    "parameters": ((1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, "")),
+}
+
+SECONDS = _Unit("a time such as 20us, 3ms or 0.5s", {**_TIMES, "min": 60, "h": 3600, "d": 86400, "": 1})
 MILLISECONDS = _Unit(SECONDS.right, {**SECONDS.factors, "": 1000 * _MICRO})
 RATE = _Unit("a rate such as 25Gbit/s or 3.125GB/s", {**_RATES, "": 1})
 _COUNTS: _Factors = {**_DECIMAL, "b": 10**9, "B": 10**9}
+_SIZES: _Factors = {f"{prefix}B": each for prefix, each in (_DECIMAL | _BINARY).items()}
+SIZE = _Unit("bytes such as 80GB or 80GiB", {**_SIZES, "": 1})
 COUNT = _Unit("a whole number such as 25.6M, 7B or 25600000", _COUNTS, whole=True, ignored="_")
 SHARE = _Unit("a share such as 0.67 or 67%", {"": 1, "%": Fraction(1, 100)})
 PRICE = _Unit("money for one worker and hour such as 2.5/h", _PER_HOUR, ignored="$€£")

@@ -16,6 +16,7 @@ How much the slowest falls short of x seconds, E max(x - max, 0), is the integra
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -120,6 +121,7 @@ def _quadrature(law: Law, K: int) -> float:
     return float(np.sum(weight * law.isf(-np.expm1(-y / K)) * np.exp(v - y)))
 
 
+@lru_cache(maxsize=64)
 def _edges(law: Law, n: int) -> FloatArray:
     """Times between which the survival function of the slowest of n is smooth and changes little."""
     tail = np.logspace(math.log10(40.0), -24.0, 130) / n

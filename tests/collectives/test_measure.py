@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from labkit.collectives import Measured, measure_link, ring
-from labkit.collectives.measure import SIZES, _fit, _one_message
+from labkit.collectives.measure import SIZES, UP_TO_FLAT, _fit, _one_message
 from labkit.comm import Emulated, emulated
 from labkit.network import Link, Sample, fit
 
@@ -69,3 +69,7 @@ def test_where_long_messages_hide_the_latency_the_shortest_ones_give_it():
 
 def test_the_sizes_span_latency_and_bandwidth():
     assert min(SIZES) < 100 and max(SIZES) > 1e6
+
+
+def test_the_doctor_s_sizes_go_to_where_the_curve_is_flat():
+    assert UP_TO_FLAT[: len(SIZES)] == SIZES and UP_TO_FLAT[-1] == 64_000_000

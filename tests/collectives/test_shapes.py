@@ -67,6 +67,30 @@ def test_two_levels_beat_the_flat_ring_where_hosts_are_far_apart():
     assert seconds["hierarchical"] < 0.5 * seconds["ring"]
 
 
+@pytest.mark.parametrize(("hosts", "each"), [(1, 4), (2, 2), (3, 4), (4, 1), (5, 3)])
+def test_a_row_on_each_host_takes_its_price_where_its_workers_share_a_port(hosts, each):
+    inside, port, K = Link(2e-6, 1e10), Link(3e-5, 1e9), hosts * each
+    n = 60 * K
+    # a port shared by all workers of a host at once: each has its share of the bytes a second
+    world = Simulated(
+        link=Link(port.alpha, port.beta / each), inside=inside, hosts=tuple(k // each for k in range(K))
+    )
+    way = Torus(each, inside)
+    run = launch(reduce, K, way.allreduce, n, np.float64, world=world)
+    assert run.elapsed_s == pytest.approx(way.time(K, 8 * n, port), rel=1e-9)
+    assert np.allclose(run.results[0], sum(share(k, n, np.float64) for k in range(K)))
+
+
+def test_eight_workers_of_a_host_pay_one_vector_and_three_quarters_inside():
+    inside = Link(0.0, 1e9)
+    assert Torus(8, inside).time(8, 1e9, Link(0.0, 1e9)) == pytest.approx(1.75)
+    assert Hierarchical(8, inside).time(8, 1e9, Link(0.0, 1e9)) == pytest.approx(6.0)
+    # across, the port of a host carries what one ring of whole vectors would
+    assert Torus(8, inside).time(32, 1e9, Link(0.0, 1e9)) == pytest.approx(1.75 + 2 * 3 / 4)
+    with pytest.raises(ValueError, match="cols must divide the number of workers, K = 12"):
+        Torus(8, inside).time(12, 1e9, inside)
+
+
 def test_two_levels_are_a_tree_on_one_host_and_a_ring_on_hosts_of_one():
     def bits(way, hosts):
         return [

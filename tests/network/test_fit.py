@@ -188,6 +188,13 @@ def test_a_fit_is_a_function_of_its_samples_and_says_itself_in_a_line():
     assert str(found).startswith("alpha = ") and "50 samples" in str(found) and "\n" not in str(found)
 
 
+def test_a_prediction_far_beyond_the_sizes_fitted_warns_and_none_within_does(recwarn):
+    found = fit(measured(np.random.default_rng(11), 30, sizes=(2, 6.9)))
+    assert found.predict(ring, 4, 2e7) > 0 and not recwarn
+    with pytest.warns(UserWarning, match="1.07e\\+09 bytes are .* times the largest size fitted"):
+        found.predict(ring, 4, 2.0**30)
+
+
 # -- what can't be told is refused ---------------------------------------------------------------------------
 def test_samples_that_determine_too_little_are_refused_by_what_they_lack():
     def refused(samples, match, **known):

@@ -188,6 +188,7 @@ def test_the_bill_adds_up_and_names_what_was_made_large():
         "latency": {"alpha_s": 1.0},
         "bandwidth": {"parameters": 10**9, "beta_bytes_per_s": 1e6},
         "coding": {"methods": [{"method": "sign", "coding_s": 9.0}]},
+        "failures": {"mtbf_s": 7200.0, "checkpoint_s": 1800.0, "restart_s": 600.0, "K_workers": 8},
     }
     assert set(cases) == set(MEANING)
     for term, changes in cases.items():

@@ -1,5 +1,6 @@
 """The seconds of a step of every method: against the closed forms, the recurrences and the simulated world."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 from labkit.collectives import (
     Hierarchical,
     Server,
+    Torus,
     best,
     hierarchical,
     ring,
@@ -17,10 +19,11 @@ from labkit.collectives import (
 )
 from labkit.comm import Simulated, launch
 from labkit.compress import QSGD, ErrorFeedback, PowerSGD, RandomK, Sign, TopK, compressed_mean, wire_time
-from labkit.network import Link
+from labkit.network import Curve, Link, Sweep
 from labkit.network.linear import evaluate
 from labkit.plan import Case, Method, Row, parse_method
 from labkit.plan.estimate import estimate
+from labkit.plan.lint import lint
 from labkit.plan.method import DEFAULTS
 from labkit.plan.network import ON_FLAT, Network
 from labkit.timing import (
@@ -29,6 +32,7 @@ from labkit.timing import (
     LocalSteps,
     LogNormal,
     OneStraggler,
+    PerWorker,
     ShiftedExponential,
     StaleSynchronous,
     Synchronous,
@@ -100,6 +104,41 @@ def test_two_levels_reduce_to_the_flat_forms_at_both_ends():
         assert flat.push_pull(K, 1e6).seconds == pytest.approx(server.time(K, 1e6, LINK))
     both = HOSTS.allreduce(16, 1e6, "hierarchical").seconds
     assert both == pytest.approx(Hierarchical(4, HOSTS.inside).time(16, 1e6, LINK))
+
+
+def test_the_best_on_hosts_is_the_least_of_three_and_on_hosts_that_are_not_full_of_two():
+    long, ragged = HOSTS.allreduce(16, 1e6), HOSTS.allreduce(14, 1e6)
+    assert long.algorithm == "torus"
+    assert long.seconds == pytest.approx(Torus(4, HOSTS.inside).time(16, 1e6, LINK), rel=1e-12)
+    assert long.seconds <= min(HOSTS.allreduce(16, 1e6, name).seconds for name in ("ring", "hierarchical"))
+    assert ragged.algorithm in ("ring", "hierarchical")
+    with pytest.raises(ValueError, match="cols must divide"):
+        HOSTS.allreduce(14, 1e8, "torus")
+
+
+def test_a_measured_all_reduce_costs_what_its_curve_predicts_and_everything_else_the_link(tmp_path):
+    points = [
+        [K, n, ring.time(K, n, Link(30e-6, 1e9)) * 1.1] for K in (2, 4, 8) for n in np.logspace(2, 9, 15)
+    ]
+    case = replace(CASE, allreduce="best", sweep=points, beta_bytes_per_s=None, K_workers=(2, 4, 6, 8))
+    curve = Curve(Sweep(tuple(map(tuple, points))))
+    for K in (2, 6, 8):
+        sent = case.network.allreduce(K, 3e6)
+        assert sent.algorithm == "measured" and sent.seconds == pytest.approx(curve.predict(K, 3e6).seconds)
+        assert sent.seconds == pytest.approx(1.1 * ring.time(K, 3e6, Link(30e-6, 1e9)), rel=0.1)
+    assert case.network.allreduce(1, 3e6).seconds == 0
+    assert case.network.link.beta == pytest.approx(1e9 / 1.1, rel=0.01)
+    assert case.network.allreduce(4, 3e6, "ring").algorithm == "ring"
+    # the job file stands alone
+    again = Case.from_json(json.dumps(case.to_dict()))
+    assert again == case and again.network.allreduce(8, 1e7) == case.network.allreduce(8, 1e7)
+    assert Row(case, parse_method("sync"), 8).step.algorithm == "measured"
+    assert any("Alpha-beta is not contradicted" in said for said in lint(case))
+    assert any("K = 64 is beyond" in said for said in lint(replace(case, K_workers=64)))
+    with pytest.raises(ValueError, match="beta_bytes_per_s must be given, or sweep"):
+        replace(CASE, beta_bytes_per_s=None)
+    with pytest.raises(ValueError, match="at least four"):
+        replace(CASE, sweep=points[:2])
 
 
 @pytest.mark.parametrize("K", [1, 2, 4, 5])
@@ -272,6 +311,19 @@ def test_the_start_is_forgotten_and_whole_rounds_are_averaged():
             Constant(1.0), K, lambda X, seen=seen: seen.append(X.size) or slow_at_first(0, 1)(X), memory=10**6
         )
         assert seen[0] <= 2**23
+
+
+@pytest.mark.parametrize(
+    "policy", [Synchronous(1), Synchronous(3), StaleSynchronous(2), LocalSteps(4)], ids=str
+)
+def test_of_steady_workers_alike_a_few_stand_for_all(policy):
+    """Eleven workers of three speeds, all simulated, against the few that the planner keeps."""
+    times = [1.0] * 5 + [1.5] * 2 + [3.1] * 4
+    backups = getattr(policy, "backups", 0)
+    ends = policy.ends(np.array(times)[:, None] * np.ones(128), 0.25)
+    law = PerWorker(tuple(Constant(t) for t in times))
+    found = estimate(law, 11, lambda X: policy.ends(X, 0.25), 4, 0, backups)
+    assert found.mean == pytest.approx((ends[-1] - ends[31]) / 96, rel=1e-12) and found.error == 0
 
 
 def test_async_is_the_throughput_of_the_timeline():
