@@ -20,7 +20,8 @@ sys.path.insert(0, str(ROOT))
 
 import contents  # noqa: E402
 
-from labkit.exercises.exercise import Exercise, exercise_set  # noqa: E402
+from labkit.exercises.catalogue import exercise_set  # noqa: E402
+from labkit.exercises.exercise import Exercise  # noqa: E402
 
 _OPENING = """\
 # What is practised where

@@ -1,5 +1,6 @@
 """Checks that a student runs, and the exercises they belong to."""
 
+from labkit.exercises.catalogue import exercise_set, find
 from labkit.exercises.check import Verdict, check, judge, summary
 from labkit.exercises.exercise import (
     Case,
@@ -7,8 +8,6 @@ from labkit.exercises.exercise import (
     Wrong,
     choices,
     close,
-    exercise_set,
-    find,
     number,
     same_array,
 )

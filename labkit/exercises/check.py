@@ -28,7 +28,8 @@ from labkit.exercises.asking import (
     Ended,
     examine,
 )
-from labkit.exercises.exercise import Case, Exercise, Wrong, find
+from labkit.exercises.catalogue import find
+from labkit.exercises.exercise import Case, Exercise, Wrong
 from labkit.exercises.withheld import taken_away
 
 _LOOKS = {

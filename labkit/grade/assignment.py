@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from labkit.exercises.exercise import Exercise, exercise_set
+from labkit.exercises.catalogue import exercise_set
+from labkit.exercises.exercise import Exercise
 from labkit.grade.submission import released_path
 
 _CHECK = re.compile(r"""^(\w+) = check\(\s*["']([\w.]+-\d+)["'](?:,\s*(\w+))?\)""", re.M)

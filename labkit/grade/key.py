@@ -17,7 +17,8 @@ import numpy as np
 
 from labkit.comm.errors import described
 from labkit.exercises.asking import PASS
-from labkit.exercises.exercise import Case, Exercise, book_order, exercise_set
+from labkit.exercises.catalogue import book_order, exercise_set
+from labkit.exercises.exercise import Case, Exercise
 from labkit.grade.grading import grade_one
 from labkit.grade.outcome import Outcome
 from labkit.grade.zygote import Zygote

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from labkit.exercises.exercise import exercise_set
+from labkit.exercises.catalogue import exercise_set
 from labkit.grade.outcome import Outcome, Row
 from labkit.grade.report import safe
 from labkit.grade.roster import read_csv

@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from labkit.exercises.exercise import book_order
+from labkit.exercises.catalogue import book_order
 from labkit.grade.alike import alike
 from labkit.grade.feedback import write_pages
 from labkit.grade.notebook import printable

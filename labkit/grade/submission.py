@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from labkit.exercises.exercise import Exercise, exercise_set
+from labkit.exercises.catalogue import exercise_set
+from labkit.exercises.exercise import Exercise
 from labkit.grade.notebook import Cell, Unreadable, read_cells
 
 _MARK = "exercise-"

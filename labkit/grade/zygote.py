@@ -26,7 +26,7 @@ import numpy as np
 
 from labkit.exercises import wire
 from labkit.exercises.asking import KILLED, NO_ANSWER, NO_RESULT, TIMEOUT, Ended, GraderFailure
-from labkit.exercises.exercise import all_exercises
+from labkit.exercises.catalogue import all_exercises
 from labkit.exercises.withheld import holder_of
 from labkit.grade.isolation import Isolation, Limits
 

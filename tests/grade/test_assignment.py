@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from labkit.exercises import exercise_set
-from labkit.exercises.exercise import all_exercises
+from labkit.exercises.catalogue import all_exercises
 from labkit.grade.assignment import _assignment, main
 
 ROOT = Path(__file__).parents[2]

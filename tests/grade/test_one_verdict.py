@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from labkit.exercises import Case, Exercise, close, find, judge, same_array
-from labkit.exercises.exercise import all_exercises
+from labkit.exercises.catalogue import all_exercises
 from labkit.grade.grading import grade_one
 from labkit.grade.key import Key
 from labkit.grade.zygote import Zygote
