@@ -287,9 +287,7 @@ def _link_data(fit: Fit) -> dict[str, Any]:
         "beta_interval_bytes_per_s": list(fit.beta_interval),
         "scatter": fit.scatter,
         "samples": len(fit.samples),
-        "points": [
-            [s.K, s.nbytes, s.seconds] for s in fit.samples
-        ],  # K, bytes, seconds, as `read_sweep` reads them
+        "points": [[s.K, s.nbytes, s.seconds] for s in fit.samples],
     }
 
 

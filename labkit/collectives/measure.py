@@ -151,10 +151,10 @@ def _clocked(comm: Comm, sizes: tuple[int, ...], rounds: int, repeats: int) -> l
     found = []
     for i in range(rounds):
         for nbytes in sizes:
-            if nbytes > 4_000_000 and i >= 3:
+            if nbytes > SIZES[-1] and i >= 3:
                 continue
             x = torch.zeros(nbytes // 4, device=comm.device)
-            times = repeats if nbytes < 1_000_000 else max(1, repeats // 5) if nbytes <= 4_000_000 else 1
+            times = repeats if nbytes < 1_000_000 else max(1, repeats // 5) if nbytes <= SIZES[-1] else 1
             there, around = least_s(_ping_pong, x, times), least_s(ring.allreduce_inplace, x, times)
             found.append((4 * len(x), there, around))
     return found

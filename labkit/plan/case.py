@@ -52,11 +52,8 @@ def _quantity(where: str, kind: tuple[Any, Any], help: str, default: Any = MISSI
 #: Kinds of quantities: how an option's text is read, and what is refused.
 _WHOLE, _POSITIVE, _AMOUNT = partial(integer, least=1), partial(number, above=0), partial(number, least=0)
 _COUNT, _NUMBER, _BYTES = (units.COUNT.read, _WHOLE), (units.COUNT.read, _POSITIVE), (units.precision, _WHOLE)
-_SECONDS, _RATE, _PRICE = (
-    (units.SECONDS.read, _AMOUNT),
-    (units.RATE.read, _POSITIVE),
-    (units.PRICE.read, _AMOUNT),
-)
+_SECONDS, _PRICE = (units.SECONDS.read, _AMOUNT), (units.PRICE.read, _AMOUNT)
+_RATE = (units.RATE.read, _POSITIVE)
 _MS, _MS_MORE = (units.MILLISECONDS.read, _POSITIVE), (units.MILLISECONDS.read, _AMOUNT)
 _SIZE, _MEAN_S = (units.SIZE.read, _POSITIVE), (units.SECONDS.read, _POSITIVE)
 _SHARE = (units.SHARE.read, partial(number, least=0, most=1))
@@ -104,7 +101,7 @@ class Case:
     example_s: float = _quantity("job --example-ms 4", _MS,
         "computation of one example, forward and backward, on one worker")
     overhead_s: float = _quantity("job --overhead-ms 2", _MS_MORE,
-        "the part of a step that does not depend on the batch", None)
+        "the part of a step that does not depend on the batch", 0.0)
     b_examples: int | None = _quantity("job --b 32", _COUNT, "examples per worker and step: weak scaling, B = K b", None)
     B_examples: int | None = _quantity("job --B 1024", _COUNT,
         "or: examples per step of all workers: strong scaling, b = B / K", None)
@@ -222,16 +219,10 @@ class Case:
 #: All fields of a case: name -> what is known of it.
 QUANTITIES: dict[str, _Quantity] = {each.name: each.metadata["quantity"] for each in fields(Case)}
 _DEFAULTS = {each.name: each.default for each in fields(Case)}
+_NOTHING = {"rate_share": 1.0, "inside_share": 1.0, "hidden_share": 1.0, "law": "none"}
+_SHEET = {"rate_share": 0.95, "inside_share": 0.2, "hidden_share": 0.7, "law": "lognormal:0.044"}
 #: What fields are where nobody says, by transport: nothing is lost; or, as a data sheet does not say either, what fits
 #: published jobs best (lab 10.10), rounded.
-_SHEET = {
-    "rate_share": 0.95,
-    "inside_share": 0.2,
-    "hidden_share": 0.7,
-    "law": "lognormal:0.044",
-    "overhead_s": 0.0,
-}
-_NOTHING = {"rate_share": 1.0, "inside_share": 1.0, "hidden_share": 1.0, "law": "none", "overhead_s": 0.0}
 USUAL: dict[str, dict[str, Any]] = {
     "measured": {**_NOTHING, "alpha_s": 0.0},
     "rdma": {**_SHEET, "alpha_s": 3e-6},

@@ -28,7 +28,7 @@ from labkit.timing.policy import (
 #: QSGD's norms are of as many coordinates each, as in Alistarh et al. 2017, section 4.
 BUCKET = 512
 #: Of sharded training's gradient, so many buckets are summed while the backward pass goes on.
-UNITS = 8
+SHARDS = 8
 
 
 def _qsgd(levels: int) -> dict[str, Any]:
@@ -48,9 +48,9 @@ _MORE: dict[str, tuple[str, Callable[[str], Any], str, Callable[[Any], dict[str,
         "L", _buckets, "sync, summed in L buckets, or in such of 25MB, during the backward pass",
         lambda found: {found[0]: integer("L", found[1], least=1)},
     ),
-    "zero1": ("", str, "sync, the optimizer's state sharded (ZeRO stage 1)", lambda _: {"buckets": UNITS, "stage": 1}),
-    "zero2": ("", str, "sync, state and gradients sharded (ZeRO stage 2)", lambda _: {"buckets": UNITS, "stage": 2}),
-    "zero3": ("", str, "sync, the parameters too (ZeRO stage 3, FSDP)", lambda _: {"buckets": UNITS, "stage": 3}),
+    "zero1": ("", str, "sync, the optimizer's state sharded (ZeRO stage 1)", lambda _: {"buckets": SHARDS, "stage": 1}),
+    "zero2": ("", str, "sync, state and gradients sharded (ZeRO stage 2)", lambda _: {"buckets": SHARDS, "stage": 2}),
+    "zero3": ("", str, "sync, the parameters too (ZeRO stage 3, FSDP)", lambda _: {"buckets": SHARDS, "stage": 3}),
     "topk": (
         "share", float, "the largest coordinates, with error feedback",
         lambda share: {"how": ErrorFeedback(TopK(share))},
