@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,33 @@ sys.path.insert(0, str(ROOT))
 import contents  # noqa: E402
 
 from labkit.exercises.catalogue import exercise_set  # noqa: E402
-from labkit.exercises.exercise import Exercise  # noqa: E402
+from labkit.exercises.exercise import KINDS, Exercise  # noqa: E402
 
 _OPENING = """\
 # What is practised where
 
 Every lab begins with what you can do after it. This page says with which exercises you find out whether you can: the number
-of the exercise in the lab's problem set, its points, and how many plausible wrong answers (*mutants*) its judge has been
-shown to catch. An answer *in words* is read by a person, by a rubric. The page is generated from the labs, the problem sets
-and the key; a test of this book fails if an objective has no exercise, or an exercise no objective.
+of the exercise in the lab's problem set, what kind of work it is, its points, and how many plausible wrong answers
+(*mutants*) its judge has been shown to catch. An answer *in words* is read by a person, by a rubric. The page is generated
+from the labs, the problem sets and the key; a test of this book fails if an objective has no exercise, an exercise no
+objective, or if no exercise goes as deep as the objective's verb: who is to *prove* must derive, who is to *measure* must
+measure.
 """
+
+# How deep an objective's verb goes: the kinds of work of which one at least must practise it.
+_ALL = frozenset(KINDS)
+DEPTH = {
+    verb: kinds
+    for words, kinds in {
+        "write, build, plug, shard, turn, accumulate": frozenset({"build", "debug"}),
+        "prove, work out": frozenset({"derive"}),
+        "measure, reproduce, test": frozenset({"measure", "plot", "debug"}),
+        "repair, refuse, warm up, remove": frozenset({"build", "debug", "plot", "measure"}),
+        "say, tell, show, recognise, read, weigh, audit, see, name": _ALL - {"build"},
+        "predict, price, compute, count, find, follow, scale, put, check": _ALL,
+    }.items()
+    for verb in words.split(", ")
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +89,15 @@ def numbered(all_labs: list[Lab]) -> list[tuple[Lab, int, str]]:
     return out
 
 
+def verbs(objective: str) -> list[str]:
+    """The verbs of ``DEPTH`` with which a clause of the objective begins.
+
+    >>> verbs("write a worker that reduces, and check the result")
+    ['write', 'check']
+    """
+    return re.findall(rf"(?:^|,? and |, |; )({'|'.join(DEPTH)})\b", objective)
+
+
 def gaps(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]]) -> list[str]:
     """What is missing, as sentences: objectives without an exercise, exercises without an objective."""
     there = {(x.set, number) for x, number, _ in numbered(all_labs)}
@@ -87,6 +114,14 @@ def gaps(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]]) -> list[str]
     ]
     for exercises in sets.values():
         out += [f"exercise {e.id} is about no objective" for e in exercises.values() if not e.objectives]
+    for x, number, objective in numbered(all_labs):
+        kinds = {e.kind for e in sets[x.set].values() if number in e.objectives}
+        out += [
+            f"{x.name}: of objective {number}, {objective!r}, nobody practises to {verb!r}: that takes one of "
+            f"{', '.join(sorted(DEPTH[verb]))}, and there is {', '.join(sorted(kinds)) or 'none'}"
+            for verb in verbs(objective)
+            if not kinds & DEPTH[verb]
+        ]
     return out + [
         f"set {name} names objective {number}, which its labs do not have"
         for name, number in sorted(met - there)
@@ -107,12 +142,15 @@ def page(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]], mutants: dic
             if y == x:
                 asked = [e for e in sets[x.set].values() if number in e.objectives]
                 which = "; ".join(
-                    f"{e.id.rsplit('-', 1)[1]}. {e.title}{' *(in words)*' if e.rubric else ''}" for e in asked
+                    f"{e.id.rsplit('-', 1)[1]}. {e.title} *({e.kind}{', in words' if e.rubric else ''})*"
+                    for e in asked
                 )
                 points, caught = sum(e.points for e in asked), sum(mutants.get(e.id, 0) for e in asked)
                 lines.append(f"| {objective.replace('|', '&#124;')} | {which} | {points} | {caught or ''} |")
     exercises = [e for s in sets.values() for e in s.values()]
-    words = sum(bool(e.rubric) for e in exercises)
+    words, kinds = sum(bool(e.rubric) for e in exercises), Counter(e.kind for e in exercises)
+    lines += ["\n## The kinds of work\n", "| | | exercises |\n|---|---|---:|"]
+    lines += [f"| *{kind}* | {what} | {kinds[kind]} |" for kind, what in KINDS.items()]
     lines.append(
         f"\nIn all: {len(all_labs)} labs, {sum(len(x.objectives) for x in all_labs)} objectives, {len(exercises)} exercises "
         f"({words} of them in words), {sum(e.points for e in exercises)} points, {sum(mutants.values())} mutants. "

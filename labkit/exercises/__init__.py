@@ -3,6 +3,7 @@
 from labkit.exercises.catalogue import exercise_set, find
 from labkit.exercises.check import Verdict, check, judge, summary
 from labkit.exercises.exercise import (
+    KINDS,
     Case,
     Exercise,
     Wrong,
@@ -11,8 +12,9 @@ from labkit.exercises.exercise import (
     number,
     same_array,
 )
+from labkit.exercises.measured import take
 
 __all__ = [
-    "Case", "Exercise", "Verdict", "Wrong", "check", "choices", "close", "exercise_set", "find",
-    "judge", "number", "same_array", "summary",
+    "KINDS", "Case", "Exercise", "Verdict", "Wrong", "check", "choices", "close", "exercise_set", "find",
+    "judge", "number", "same_array", "summary", "take",
 ]  # fmt: skip

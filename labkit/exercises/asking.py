@@ -85,11 +85,22 @@ def _examined(case: Case, number: int, ask: Callable[[Case], Any]) -> _Finding:
     try:
         case.judge(given)
     except Wrong as error:
-        return _Finding(WRONG, f"{error}{_with(case)}", at)
+        return _Finding(WRONG, f"{_recognised(case, given) or error}{_with(case)}", at)
     except Exception as error:  # no judge expects every shape that an answer can have
         said = f"what it returns can't be judged ({described(error)}){_with(case)}"
         return _Finding(WRONG, said, at, _trace(error))
     return _Finding(PASS)
+
+
+def _recognised(case: Case, given: Any) -> str:
+    """The sentence on the mistake that this answer is, or ""."""
+    for sentence, as_if in case.mistakes:
+        try:
+            as_if(given)
+        except Exception:  # not this one; such a judge expects one answer and may stumble over any other
+            continue
+        return sentence
+    return ""
 
 
 def _is_blank(given: Any) -> bool:

@@ -14,6 +14,16 @@ from typing import Any
 
 import numpy as np
 
+# What an exercise asks for.
+KINDS = {
+    "derive": "work it out, step by step; each step is checked by its value",
+    "build": "write it, often as one worker sees it",
+    "measure": "measure your own machine, hand in the data and what follows from them",
+    "plot": "draw a figure that shows it",
+    "debug": "find what is wrong with a program, from what it does",
+    "criticise": "weigh a claim: what would decide it, and does its evidence?",
+}
+
 
 class Wrong(Exception):
     """The answer is wrong; the message is for the student."""
@@ -26,8 +36,11 @@ class Case:
     args: the arguments of the student's function. If ``K`` > 0 it is run by K workers as ``f(comm, *args[rank])``,
         so ``args`` holds one tuple per rank, and the judge gets the whole ``Run``.
     judge: takes the answer, raises ``Wrong``.
+    mistakes: plausible wrong answers, each as a sentence that names the misconception (never the cure) and a judge to which
+        that answer would be right; where one is recognised, its sentence is what the student reads.
     label: what makes this case special, for the message ("with K = 3 workers").
-    world: where the K workers live.
+    world: where the K workers live: "simulated", or "processes", where a judge may count bytes and messages but time
+        nothing, for the grader carries the messages of its isolated processes itself.
     clock: whether an answer may spend seconds of its own choice, as ``comm.compute(seconds=...)``; where it may not, no
         rank can tell another anything by the time it takes.
     none: whether a bare ``None`` may be the answer here; elsewhere it means that nothing was returned.
@@ -40,14 +53,15 @@ class Case:
     world: Any = "simulated"
     clock: bool = False
     none: bool = False
+    mistakes: tuple[tuple[str, Callable[[Any], None]], ...] = ()
 
 
 @dataclass(frozen=True)
 class Exercise:
     """One exercise of a set.
 
-    id: as in ``"10.3-2"``. function: the name the student's function has in the notebook; "" if the answer is a
-    value (a dict or a number), which is then judged by the single case of ``cases``.
+    id: as in ``"10.3-2"``. kind: what it asks for, of ``KINDS``. function: the name the student's function has in the
+        notebook; "" if the answer is a value (a dict or a number), which is then judged by the single case of ``cases``.
     cases: makes the questions, from a random generator, so that a grader can ask others than the notebook does; of an answer
         in words there are none.
     objectives: which bullets of "After this lab you can" it is about, counted from 1 (through all labs of the set).
@@ -58,6 +72,7 @@ class Exercise:
 
     id: str
     title: str
+    kind: str
     points: int
     function: str
     cases: Callable[[np.random.Generator], Iterable[Case]] = lambda rng: ()
@@ -66,6 +81,8 @@ class Exercise:
     withheld: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind of {self.id} must be one of {', '.join(KINDS)}, got {self.kind!r}")
         if self.rubric and sum(points for _, points in self.rubric) != self.points:
             raise ValueError(f"rubric of {self.id} must add up to its {self.points} points")
 
@@ -130,8 +147,16 @@ def _seal(id: str, item: str, answer: Any) -> str:
     return hashlib.sha256(f"labkit|{id}|{item}|{answer}".encode()).hexdigest()[:16]
 
 
-def choices(id: str, options: dict[str, tuple], sealed: dict[str, str]) -> Callable[[Any], None]:
-    """A judge of a dict of choices. options: what may be chosen per item; sealed: the right choice's ``_seal`` per item."""
+def choices(
+    id: str,
+    options: dict[str, tuple],
+    sealed: dict[str, str],
+    because: dict[tuple[str, Any], str] | None = None,
+) -> Callable[[Any], None]:
+    """A judge of a dict of choices. options: what may be chosen per item; sealed: the right choice's ``_seal`` per item.
+
+    because: what (item, wrong choice) misconceives, for the student.
+    """
 
     def judge(answer: Any) -> None:
         if not isinstance(answer, dict) or set(answer) != set(sealed):
@@ -141,7 +166,8 @@ def choices(id: str, options: dict[str, tuple], sealed: dict[str, str]) -> Calla
                 raise Wrong(f"{item!r} must be one of {', '.join(map(repr, options[item]))}, not {chosen!r}")
         right = [item for item in sealed if _seal(id, item, answer[item]) == sealed[item]]
         if len(right) < len(sealed):
-            raise Wrong(f"{len(right)} of {len(sealed)} choices are right")
+            said = [text for (item, chosen), text in (because or {}).items() if answer[item] == chosen]
+            raise Wrong("\n".join([f"{len(right)} of {len(sealed)} choices are right", *said[:1]]))
 
     return judge
 

@@ -42,9 +42,9 @@ def summed(rng):
         yield Case(tuple((x,) for x in xs), judge, K, f"K = {K}", clock=True)
 
 
-DOUBLE = Exercise("0-1", "Double it", 2, "f", doubled)
-GUESS = Exercise("0-2", "Know the secret", 2, "f", secret)
-SUM = Exercise("0-3", "Add up", 2, "f", summed)
+DOUBLE = Exercise("0-1", "Double it", "build", 2, "f", doubled)
+GUESS = Exercise("0-2", "Know the secret", "build", 2, "f", secret)
+SUM = Exercise("0-3", "Add up", "build", 2, "f", summed)
 RIGHT_SUM = """
 def f(comm, x):
     total = x.copy()
@@ -171,7 +171,7 @@ def test_none_is_an_answer_where_it_is_asked_for(z):
         yield Case((1,), lambda given: same_array(given, np.array(1.0)))
         yield Case((0,), lambda given: None if given is None else same_array(given, np.array(7.0)), none=True)
 
-    exercise = Exercise("0-4", "Or nothing", 1, "f", cases)
+    exercise = Exercise("0-4", "Or nothing", "build", 1, "f", cases)
     assert grade(z, "def f(n): return n or None", exercise).status == "PASS"
     assert grade(z, "def f(n): ...", exercise).status == "NO_RESULT"
 
@@ -575,7 +575,7 @@ def test_bytes_are_counted_where_a_worker_cannot_write(z):
         comm.bytes_sent = comm.messages_sent = 0
         return got
     """
-    assert grade(z, source, Exercise("0-5", "Once around", 1, "f", counted)).status == "PASS"
+    assert grade(z, source, Exercise("0-5", "Once around", "build", 1, "f", counted)).status == "PASS"
 
 
 @pytest.mark.parametrize(

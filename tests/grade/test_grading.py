@@ -57,7 +57,7 @@ def test_a_function_among_the_arguments_is_called_where_it_is(z):
 
         yield Case((ask, 3.0), lambda given: close(given, 3 * secret + 1))
 
-    exercise = Exercise("0-1", "Ask", 1, "f", cases)
+    exercise = Exercise("0-1", "Ask", "build", 1, "f", cases)
     assert grade_one(exercise, "def f(ask, x): return ask(x, 1)", zygote=z, seed=4).status == "PASS"
     peek = "def f(ask, x): return [c.cell_contents for c in ask.__closure__][0]"
     assert grade_one(exercise, peek, zygote=z).status == "ERROR"
@@ -78,7 +78,7 @@ def f(*args):
 @pytest.mark.parametrize("K", [0, 2])
 def test_an_exception_that_cannot_say_what_it_is_is_reported_by_its_type(z, worse, K):
     case = Case([(1,), (2,)] if K else (1,), lambda given: close(given, 1), K=K)
-    exercise = Exercise("0-1", "Say it", 1, "f", lambda rng: iter([case]))
+    exercise = Exercise("0-1", "Say it", "build", 1, "f", lambda rng: iter([case]))
     source, space = UNSPEAKABLE.format(worse), {}
     exec(source, space)
     verdict = judge(exercise, space["f"], [case])
@@ -92,7 +92,7 @@ def test_other_questions_are_asked_for_another_seed(z):
     def cases(rng):
         yield Case((float(rng.standard_normal()),), lambda given: close(given, 1.0))
 
-    exercise = Exercise("0-1", "Seeds", 1, "f", cases)
+    exercise = Exercise("0-1", "Seeds", "build", 1, "f", cases)
     x = float(np.random.default_rng(11).standard_normal())
     source = f"def f(x): return 1.0 if x == {x!r} else 0.0"
     first = grade_one(exercise, source, zygote=z, seed=11)
@@ -191,7 +191,7 @@ def test_a_question_that_cannot_be_put_is_the_graders_failure_and_nobodys_fault(
         yield Case(((1.0,), (2.0,)), lambda run: None, 2, world="processes")
 
     with pytest.raises(GraderFailure, match="simulated"):
-        grade_one(Exercise("0-1", "Real", 1, "f", two), "def f(comm, x): return x", zygote=z)
+        grade_one(Exercise("0-1", "Real", "build", 1, "f", two), "def f(comm, x): return x", zygote=z)
 
     def deep(rng):
         x = []
@@ -200,7 +200,7 @@ def test_a_question_that_cannot_be_put_is_the_graders_failure_and_nobodys_fault(
         yield Case((x,), lambda given: None)
 
     with pytest.raises(GraderFailure, match="deep"):
-        grade_one(Exercise("0-2", "Deep", 1, "f", deep), "def f(x): return 1", zygote=z)
+        grade_one(Exercise("0-2", "Deep", "build", 1, "f", deep), "def f(x): return 1", zygote=z)
     assert not z.left()
 
 
@@ -212,7 +212,7 @@ def test_a_judge_that_stumbles_makes_no_error_of_the_students(z):
 
         yield Case((1,), judge_)
 
-    outcome = grade_one(Exercise("0-1", "First", 1, "f", cases), "def f(x): return 5", zygote=z)
+    outcome = grade_one(Exercise("0-1", "First", "build", 1, "f", cases), "def f(x): return 5", zygote=z)
     assert outcome.status == "WRONG" and "can't be judged" in outcome.message and "judge_" in outcome.log
 
 

@@ -108,7 +108,7 @@ def test_every_form_of_every_right_answer_gets_one_verdict_for_other_questions_t
 
 
 def one(*args, judge_=lambda given: close(given, 3.0), **more):
-    return Exercise("0-1", "One", 2, "f", lambda rng: iter([Case(args, judge_, **more)]))
+    return Exercise("0-1", "One", "build", 2, "f", lambda rng: iter([Case(args, judge_, **more)]))
 
 
 def outcomes(z, exercise, source, **more):
@@ -175,7 +175,9 @@ def test_what_went_wrong_can_be_asked_again():
 
     verdict = judge(exercise, halves, exercise.cases(np.random.default_rng(0)))
     assert verdict.status == "wrong" and len(halves(*verdict.question)) == verdict.question[0]
-    right = Exercise("0-1", "One", 1, "f", lambda rng: iter([Case((), lambda given: close(given, 3.0))]))
+    right = Exercise(
+        "0-1", "One", "build", 1, "f", lambda rng: iter([Case((), lambda given: close(given, 3.0))])
+    )
     assert judge(right, lambda: 3.0, right.cases(None)).question is None
 
 
@@ -187,7 +189,9 @@ def test_seconds_of_its_own_are_refused_where_no_exercise_asks_for_them(z):
             comm.barrier()
             return comm.now()
     """
-    refused = Exercise("0-1", "Late", 1, "f", lambda rng: iter([Case(((1.0,),) * 2, lambda run: None, K=2)]))
+    refused = Exercise(
+        "0-1", "Late", "build", 1, "f", lambda rng: iter([Case(((1.0,),) * 2, lambda run: None, K=2)])
+    )
     for _ in range(2):
         verdict, outcome = outcomes(z, refused, source)
         assert verdict.status == "wrong" and "is not asked for" in verdict.message

@@ -1,19 +1,51 @@
-"""The problem sets, a file each; and here what several share: how rows are dealt out, what is asked of every rank.
+"""The problem sets, a file each; and here what several share: how rows are dealt out, what is asked of every rank, steps of
+a derivation.
 
 It stands here because every other file of this folder is a set, and the folder as a whole is out of sight of answers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labkit.comm.run import Run
-from labkit.exercises.exercise import Wrong, same_array
+from labkit.exercises.exercise import Wrong, close, same_array
 
 Array = NDArray[Any]
+Judge = Callable[[Any], None]
+
+
+def if_it_were(judge_of: Callable[[Any], Judge], *pairs: tuple[str, Any]) -> tuple[tuple[str, Judge], ...]:
+    """A case's ``mistakes``: (sentence, wrong value) pairs, recognised by the judge that would find that value right."""
+    return tuple((sentence, judge_of(value)) for sentence, value in pairs)
+
+
+def steps(expected: dict[str, Any], rtol: float = 1e-8) -> Judge:
+    """A judge of a derivation: a dict with these keys, a number or an array for each; the first wrong step is named."""
+
+    def judge(answer: Any) -> None:
+        if not isinstance(answer, dict) or set(answer) != set(expected):
+            raise Wrong(f"return a dict with the keys {', '.join(map(repr, expected))}")
+        for step, value in expected.items():
+            if np.ndim(value):
+                same_array(answer[step], value, f"step {step!r}", rtol=rtol)
+            else:
+                close(answer[step], value, f"step {step!r}", rtol=rtol)
+
+    return judge
+
+
+def slip(step: str, value: Any, rtol: float = 1e-8) -> Judge:
+    """A judge to which a derivation is right that has ``value`` at this step: for a case's ``mistakes``."""
+
+    def judge(answer: Any) -> None:
+        same_array(answer[step], value, rtol=rtol)
+
+    return judge
 
 
 def workers(K: int) -> str:

@@ -272,10 +272,10 @@ def _agree_case(seconds: Array) -> Case:
 
 
 EXERCISES = (
-    Exercise("10.10-1", "The bill", 2, "bill", _bill, objectives=(1,)),
-    Exercise("10.10-2", "Fastest, cheapest, knee", 3, "choose_K", _choose, objectives=(2,)),
-    Exercise("10.10-3", "A step with buckets", 4, "overlapped_step", _overlapped, objectives=(1,)),
-    Exercise("10.10-4", "Where the ranking flips", 3, "flip", _flip, objectives=(3,)),
-    Exercise("10.10-5", "From timings to verdict", 4, "account", _account, objectives=(4,)),
-    Exercise("10.10-6", "Agree on who is slow", 3, "agree", _agree, objectives=(4,)),
+    Exercise("10.10-1", "The bill", "build", 2, "bill", _bill, objectives=(1,)),
+    Exercise("10.10-2", "Fastest, cheapest, knee", "build", 3, "choose_K", _choose, objectives=(2,)),
+    Exercise("10.10-3", "A step with buckets", "build", 4, "overlapped_step", _overlapped, objectives=(1,)),
+    Exercise("10.10-4", "Where the ranking flips", "build", 3, "flip", _flip, objectives=(3,)),
+    Exercise("10.10-5", "From timings to verdict", "build", 4, "account", _account, objectives=(4,)),
+    Exercise("10.10-6", "Agree on who is slow", "build", 3, "agree", _agree, objectives=(4,)),
 )

@@ -242,28 +242,35 @@ EXERCISES = (
     Exercise(
         "10.2-1",
         "The variance of a batch",
+        "build",
         2,
         "gradient_variance",
         _variance,
         objectives=(1,),
     ),
-    Exercise("10.2-2", "The smallest batch that will do", 2, "smallest_batch", _batch, objectives=(1,)),
+    Exercise(
+        "10.2-2", "The smallest batch that will do", "build", 2, "smallest_batch", _batch, objectives=(1,)
+    ),
     Exercise(
         "10.2-3",
         "The noise ball in one dimension",
+        "build",
         4,
         "ball",
         _ball,
         objectives=(2,),
     ),
-    Exercise("10.2-4", "Accumulate, then talk once", 4, "accumulated_step", _accumulated, objectives=(4,)),
+    Exercise(
+        "10.2-4", "Accumulate, then talk once", "build", 4, "accumulated_step", _accumulated, objectives=(4,)
+    ),
     Exercise(
         "10.2-5",
         "The noise scale for nothing",
+        "build",
         4,
         "noise_scale",
         _scale,
         objectives=(3,),
     ),
-    Exercise("10.2-6", "The fastest batch", 3, "fastest_batch", _plan, objectives=(3,)),
+    Exercise("10.2-6", "The fastest batch", "build", 3, "fastest_batch", _plan, objectives=(3,)),
 )

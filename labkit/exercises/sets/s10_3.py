@@ -210,6 +210,7 @@ EXERCISES = (
     Exercise(
         "10.3-1",
         "One synchronous step",
+        "build",
         4,
         "sync_step",
         _sync_step,
@@ -219,6 +220,7 @@ EXERCISES = (
     Exercise(
         "10.3-2",
         "Weights for unequal shards",
+        "build",
         2,
         "combine",
         _combine,
@@ -227,6 +229,7 @@ EXERCISES = (
     Exercise(
         "10.3-3",
         "The slowest of K, in closed form",
+        "build",
         3,
         "expected_slowest",
         _expected_slowest,
@@ -235,6 +238,7 @@ EXERCISES = (
     Exercise(
         "10.3-4",
         "When does the network take over?",
+        "build",
         3,
         "communication",
         _communication,
@@ -243,11 +247,12 @@ EXERCISES = (
     Exercise(
         "10.3-5",
         "Mend the clipping",
+        "debug",
         4,
         "clipped_step",
         _clipped_step,
         objectives=(2,),
         withheld=("labkit.learn.sync_sgd", "labkit.sgd.one_step"),
     ),
-    Exercise("10.3-6", "The audit", 2, "audit", _audit, objectives=(3, 4)),
+    Exercise("10.3-6", "The audit", "build", 2, "audit", _audit, objectives=(3, 4)),
 )

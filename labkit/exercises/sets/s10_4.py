@@ -242,12 +242,13 @@ def _books_judge(expected: tuple[int, ...]) -> Any:
 
 
 EXERCISES = (
-    Exercise("10.4-1", "With and without a barrier", 2, "throughput", _throughput, objectives=(1,)),
-    Exercise("10.4-2", "Staleness from the guest book", 3, "staleness", _staleness, objectives=(2,)),
-    Exercise("10.4-3", "Count the lost updates", 2, "lost_updates", _lost, objectives=(4,)),
+    Exercise("10.4-1", "With and without a barrier", "build", 2, "throughput", _throughput, objectives=(1,)),
+    Exercise("10.4-2", "Staleness from the guest book", "build", 3, "staleness", _staleness, objectives=(2,)),
+    Exercise("10.4-3", "Count the lost updates", "build", 2, "lost_updates", _lost, objectives=(4,)),
     Exercise(
         "10.4-4",
         "A server that minds the staleness",
+        "build",
         4,
         "push_pull",
         _push_pull,
@@ -257,11 +258,12 @@ EXERCISES = (
     Exercise(
         "10.4-5",
         "The leash",
+        "build",
         4,
         "leash",
         _leash,
         objectives=(1,),
         withheld=("labkit.learn.serve", "labkit.learn.work", "labkit.learn.parameter_server"),
     ),
-    Exercise("10.4-6", "Downpour's books", 3, "downpour_books", _downpour, objectives=(3,)),
+    Exercise("10.4-6", "Downpour's books", "build", 3, "downpour_books", _downpour, objectives=(3,)),
 )

@@ -241,6 +241,7 @@ EXERCISES = (
     Exercise(
         "10.5-1",
         "Reduce-scatter around the ring",
+        "build",
         3,
         "reduce_scatter",
         _reduce_scatter,
@@ -252,6 +253,7 @@ EXERCISES = (
     Exercise(
         "10.5-2",
         "All-gather around the ring",
+        "build",
         2,
         "all_gather",
         _all_gather,
@@ -261,6 +263,7 @@ EXERCISES = (
     Exercise(
         "10.5-3",
         "The bytes each rank sends",
+        "build",
         2,
         "bytes_each_rank_sends",
         _bytes,
@@ -276,13 +279,14 @@ EXERCISES = (
     Exercise(
         "10.5-4",
         "Where tree and ring tie",
+        "build",
         2,
         "tie_bytes",
         _crossover,
         objectives=(2,),
         withheld=("labkit.collectives.crossovers",),
     ),
-    Exercise("10.5-5", "Mend a deadlock", 3, "swap_with_neighbours", _neighbours, objectives=(3,)),
-    Exercise("10.5-6", "Which port is slow?", 2, "slow_port", _slow_port, objectives=(4, 5)),
-    Exercise("10.5-7", "Who sits where?", 2, "seat", _seats, objectives=(6,)),
+    Exercise("10.5-5", "Mend a deadlock", "debug", 3, "swap_with_neighbours", _neighbours, objectives=(3,)),
+    Exercise("10.5-6", "Which port is slow?", "build", 2, "slow_port", _slow_port, objectives=(4, 5)),
+    Exercise("10.5-7", "Who sits where?", "build", 2, "seat", _seats, objectives=(6,)),
 )

@@ -248,26 +248,36 @@ def _chosen(X: Array, comm_s: float, serial: float, parallel: float) -> Callable
 
 
 EXERCISES = (
-    Exercise("10.6-1", "Staleness from a timeline", 2, "staleness", _staleness, objectives=(2,)),
-    Exercise("10.6-2", "Who may go", 2, "may_go", _may_go, objectives=(3,)),
+    Exercise("10.6-1", "Staleness from a timeline", "build", 2, "staleness", _staleness, objectives=(2,)),
+    Exercise("10.6-2", "Who may go", "build", 2, "may_go", _may_go, objectives=(3,)),
     Exercise(
         "10.6-3",
         "SGD along a schedule",
+        "build",
         3,
         "stale_sgd",
         _stale_sgd,
         objectives=(1, 2),
         withheld=("labkit.learn.replay",),
     ),
-    Exercise("10.6-4", "The largest step for two delays", 4, "largest_step", _largest_step, objectives=(1,)),
+    Exercise(
+        "10.6-4",
+        "The largest step for two delays",
+        "build",
+        4,
+        "largest_step",
+        _largest_step,
+        objectives=(1,),
+    ),
     Exercise(
         "10.6-5",
         "One round of local steps",
+        "build",
         4,
         "local_round",
         _local_round,
         objectives=(3,),
         withheld=("labkit.learn.local_sgd",),
     ),
-    Exercise("10.6-6", "How many backups", 3, "best_backups", _backups, objectives=(3,)),
+    Exercise("10.6-6", "How many backups", "build", 3, "best_backups", _backups, objectives=(3,)),
 )

@@ -227,6 +227,7 @@ EXERCISES = (
     Exercise(
         "10.7-1",
         "Round at random, rightly",
+        "build",
         3,
         "quantise",
         _quantise,
@@ -236,6 +237,7 @@ EXERCISES = (
     Exercise(
         "10.7-2",
         "The body of a hook",
+        "build",
         5,
         "bucket_mean",
         _bucket_mean,
@@ -245,6 +247,7 @@ EXERCISES = (
     Exercise(
         "10.7-3",
         "Where it breaks even",
+        "build",
         3,
         "break_even",
         _break_even,
@@ -254,6 +257,7 @@ EXERCISES = (
     Exercise(
         "10.7-4",
         "One step of PowerSGD",
+        "build",
         4,
         "power_step",
         _power_step,
@@ -263,10 +267,11 @@ EXERCISES = (
     Exercise(
         "10.7-5",
         "A meeting of DiLoCo",
+        "build",
         3,
         "outer_step",
         _outer_step,
         objectives=(5, 8),
     ),
-    Exercise("10.7-6", "Who won the race?", 2, "", objectives=(6, 7, 10, 11), rubric=_RACE),
+    Exercise("10.7-6", "Who won the race?", "build", 2, "", objectives=(6, 7, 10, 11), rubric=_RACE),
 )

@@ -246,15 +246,17 @@ EXERCISES = (
     Exercise(
         "10.8-1",
         "The rate of step t",
+        "build",
         2,
         "rate_at",
         _rate_at,
         objectives=(1, 2),
     ),
-    Exercise("10.8-2", "One step of a large batch", 4, "large_step", _large_step, objectives=(1, 2)),
+    Exercise("10.8-2", "One step of a large batch", "build", 4, "large_step", _large_step, objectives=(1, 2)),
     Exercise(
         "10.8-3",
         "A step of LARS",
+        "build",
         4,
         "lars_step",
         _lars_step,
@@ -263,6 +265,7 @@ EXERCISES = (
     Exercise(
         "10.8-4",
         "A step of LAMB",
+        "build",
         4,
         "lamb_step",
         _lamb_step,
@@ -271,11 +274,14 @@ EXERCISES = (
     Exercise(
         "10.8-5",
         "What do the next workers buy?",
+        "build",
         3,
         "what_it_buys",
         _what_it_buys,
         objectives=(3,),
         withheld=("labkit.learn.fit_hyperbola",),
     ),
-    Exercise("10.8-6", "The cheapest that is fast enough", 3, "cheapest", _cheapest, objectives=(3,)),
+    Exercise(
+        "10.8-6", "The cheapest that is fast enough", "build", 3, "cheapest", _cheapest, objectives=(3,)
+    ),
 )

@@ -185,10 +185,13 @@ def _best(rng: np.random.Generator) -> Iterator[Case]:
 
 
 EXERCISES = (
-    Exercise("10.9-1", "How far from the fewest bytes?", 2, "bytes_over_bound", _distance, objectives=(1,)),
+    Exercise(
+        "10.9-1", "How far from the fewest bytes?", "build", 2, "bytes_over_bound", _distance, objectives=(1,)
+    ),
     Exercise(
         "10.9-2",
         "The least time",
+        "build",
         2,
         "least_seconds",
         _least,
@@ -196,9 +199,17 @@ EXERCISES = (
         withheld=("labkit.network.least_time",),
     ),
     Exercise(
-        "10.9-3", "Everyone's maximum in the fewest rounds", 3, "fewest_rounds_max", _maximum, objectives=(1,)
+        "10.9-3",
+        "Everyone's maximum in the fewest rounds",
+        "build",
+        3,
+        "fewest_rounds_max",
+        _maximum,
+        objectives=(1,),
     ),
-    Exercise("10.9-4", "How far along the chain?", 3, "coordinates_reached", _coordinates, objectives=(2,)),
-    Exercise("10.9-5", "One bit a coordinate", 3, "one_bit", _one_bit, objectives=(3,)),
-    Exercise("10.9-6", "The best of three", 2, "best_way", _best, objectives=(4,)),
+    Exercise(
+        "10.9-4", "How far along the chain?", "build", 3, "coordinates_reached", _coordinates, objectives=(2,)
+    ),
+    Exercise("10.9-5", "One bit a coordinate", "build", 3, "one_bit", _one_bit, objectives=(3,)),
+    Exercise("10.9-6", "The best of three", "build", 2, "best_way", _best, objectives=(4,)),
 )

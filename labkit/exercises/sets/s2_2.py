@@ -193,10 +193,11 @@ _HURTS = (
 
 
 EXERCISES = (
-    Exercise("2.2-1", "Three systems on two axes", 2, "", _axes, objectives=(1,)),
+    Exercise("2.2-1", "Three systems on two axes", "build", 2, "", _axes, objectives=(1,)),
     Exercise(
         "2.2-2",
         "The dial: finish times under SSP",
+        "build",
         3,
         "ssp_finish",
         _ssp,
@@ -206,6 +207,7 @@ EXERCISES = (
     Exercise(
         "2.2-3",
         "Overlap, whichever is longer",
+        "build",
         2,
         "overlapped_step",
         _overlap,
@@ -215,12 +217,13 @@ EXERCISES = (
     Exercise(
         "2.2-4",
         "Whom to blame",
+        "build",
         2,
         "blame",
         _blame,
         objectives=(4,),
         withheld=("labkit.timing.straggler_report",),
     ),
-    Exercise("2.2-5", "A barrier by hand", 3, "meet", _meet, objectives=(1,)),
-    Exercise("2.2-6", "What hurts, and what helps", 3, "", objectives=(3,), rubric=_HURTS),
+    Exercise("2.2-5", "A barrier by hand", "build", 3, "meet", _meet, objectives=(1,)),
+    Exercise("2.2-6", "What hurts, and what helps", "build", 3, "", objectives=(3,), rubric=_HURTS),
 )

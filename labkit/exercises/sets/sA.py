@@ -269,24 +269,32 @@ def _traffic_case(K: int, P: int, stage: int, m: int, keep: bool) -> Case:
 
 
 EXERCISES = (
-    Exercise("A-1", "Which gradients travel together", 3, "buckets", _buckets, objectives=(1,)),
-    Exercise("A-2", "Parameters that took no part", 4, "average", _average, objectives=(4,)),
+    Exercise("A-1", "Which gradients travel together", "build", 3, "buckets", _buckets, objectives=(1,)),
+    Exercise("A-2", "Parameters that took no part", "build", 4, "average", _average, objectives=(4,)),
     Exercise(
         "A-3",
         "How many workers until it fits",
+        "build",
         3,
         "least_workers",
         _least_workers,
         objectives=(2,),
         withheld=("labkit.plan.memory.zero_memory",),
     ),
-    Exercise("A-4", "One sharded step", 4, "sharded_step", _sharded_step, objectives=(4,)),
+    Exercise("A-4", "One sharded step", "build", 4, "sharded_step", _sharded_step, objectives=(4,)),
     Exercise(
-        "A-5", "The length of a gradient in pieces", 2, "clipped_chunk", _clipped_chunk, objectives=(4,)
+        "A-5",
+        "The length of a gradient in pieces",
+        "build",
+        2,
+        "clipped_chunk",
+        _clipped_chunk,
+        objectives=(4,),
     ),
     Exercise(
         "A-6",
         "What a step sends",
+        "build",
         3,
         "traffic",
         _traffic,

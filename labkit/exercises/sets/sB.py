@@ -343,10 +343,14 @@ def _diagnose_judge(right: Any) -> Judge:
 
 
 EXERCISES = (
-    Exercise("B-1", "How often does it fail?", 2, "failures", _failures, objectives=(1,)),
-    Exercise("B-2", "A checkpoint every n steps", 3, "interval_steps", _interval_steps, objectives=(1,)),
-    Exercise("B-3", "Goodput with a safe restart", 3, "safe_goodput", _safe_goodput, objectives=(1,)),
-    Exercise("B-4", "Which steps are computed?", 3, "computed", _computed, objectives=(2,)),
-    Exercise("B-5", "A save that survives", 4, "save", _atomic, objectives=(2, 3)),
-    Exercise("B-6", "Read a recording", 4, "diagnose", _diagnose, objectives=(4,)),
+    Exercise("B-1", "How often does it fail?", "build", 2, "failures", _failures, objectives=(1,)),
+    Exercise(
+        "B-2", "A checkpoint every n steps", "build", 3, "interval_steps", _interval_steps, objectives=(1,)
+    ),
+    Exercise(
+        "B-3", "Goodput with a safe restart", "build", 3, "safe_goodput", _safe_goodput, objectives=(1,)
+    ),
+    Exercise("B-4", "Which steps are computed?", "build", 3, "computed", _computed, objectives=(2,)),
+    Exercise("B-5", "A save that survives", "build", 4, "save", _atomic, objectives=(2, 3)),
+    Exercise("B-6", "Read a recording", "build", 4, "diagnose", _diagnose, objectives=(4,)),
 )
