@@ -265,7 +265,7 @@ def test_the_guides_example_of_an_exercise_runs_and_every_status_and_file_is_in_
     space: dict = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.S):
         exec(block, space)
-    assert len(space["mutants"]) == 3
+    assert len(space["mutants"]) == 4
     assert all(f"| `{s}` |" in text for s in STATUSES)
     for name in ("grades.csv", "exercises.csv", "gradebook.csv", "to_mark.csv", "grades.json", "feedback/"):
         assert f"`{name}`" in text

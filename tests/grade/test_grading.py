@@ -188,7 +188,7 @@ def test_a_key_goes_to_its_process_without_judges_and_with_its_lines_in_place(tm
 
 def test_a_question_that_cannot_be_put_is_the_graders_failure_and_nobodys_fault(z):
     def two(rng):
-        yield Case(((1.0,), (2.0,)), lambda run: None, 2, world="processes")
+        yield Case(((1.0,), (2.0,)), lambda run: None, 2, world="emulated")
 
     with pytest.raises(GraderFailure, match="simulated"):
         grade_one(Exercise("0-1", "Real", "build", 1, "f", two), "def f(comm, x): return x", zygote=z)

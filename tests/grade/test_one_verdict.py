@@ -198,7 +198,12 @@ def test_seconds_of_its_own_are_refused_where_no_exercise_asks_for_them(z):
         assert "is not asked for" in outcome.message
         source = source.replace("seconds=x", "x")
     asked = Exercise(
-        "0-1", "Late", 1, "f", lambda rng: iter([Case(((1.0,),) * 2, lambda run: None, K=2, clock=True)])
+        "0-1",
+        "Late",
+        "build",
+        1,
+        "f",
+        lambda rng: iter([Case(((1.0,),) * 2, lambda run: None, K=2, clock=True)]),
     )
     assert outcomes(z, asked, source)[0].status == "right"
     work = "def f(comm, x):\n    return comm.compute(lambda: x)"
@@ -264,6 +269,7 @@ def test_all_processes_of_an_answer_share_one_limit_of_memory(z):
     greedy = Exercise(
         "0-1",
         "Greedy",
+        "build",
         1,
         "f",
         lambda rng: iter([Case(((1.0,),) * 8, lambda run: taken.extend(run.results), K=8)]),
