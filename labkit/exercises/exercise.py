@@ -107,6 +107,8 @@ def number(answer: Any, what: str = "the answer") -> float:
 def close(answer: Any, expected: float, what: str = "the answer", rtol: float = 1e-9) -> None:
     """Wrong unless ``answer`` is ``expected`` within ``rtol``; says only whether it is too large or too small.
 
+    What is in float32 is held to the digits that float32 can be expected to keep; so in ``same_array``.
+
     >>> try:
     ...     close(3.0, 4.0, "the step time")
     ... except Wrong as wrong:
@@ -114,7 +116,7 @@ def close(answer: Any, expected: float, what: str = "the answer", rtol: float = 
     the step time is too small: 3
     """
     value = number(answer, what)
-    if abs(value - expected) > rtol * max(abs(expected), 1e-300):
+    if abs(value - expected) > max(rtol, _float32(answer)) * max(abs(expected), 1e-300):
         said = f"{what} is too {'large' if value > expected else 'small'}: {value:.6g}"
         raise Wrong(said + _precision(answer, abs(value - expected) <= 1e-4 * abs(expected)))
 
@@ -132,7 +134,9 @@ def same_array(
         raise Wrong(f"{what} should have shape {np.shape(expected)}, but has {array.shape}")
     if not np.isfinite(array).all():
         raise Wrong(f"{what} holds values that are not finite")
-    off = ~np.isclose(array, expected, rtol=rtol, atol=atol)
+    coarse = _float32(answer)
+    least = coarse * float(np.max(np.abs(expected), initial=0.0))
+    off = ~np.isclose(array, expected, rtol=max(rtol, coarse), atol=max(atol, least))
     if off.any():
         first = tuple(int(i) for i in np.argwhere(off)[0])
         where = f"element {first[0] if len(first) == 1 else first}" if first else "the value"
@@ -179,6 +183,14 @@ def _real(answer: Any) -> np.ndarray | None:
         return array.astype(float) if array.dtype.kind in "biuf" or array.size == 0 else None
     except (TypeError, ValueError):
         return None
+
+
+def _float32(answer: Any) -> float:
+    """The relative error that is granted to an answer for being in float32."""
+    try:
+        return 2e-5 if np.asarray(answer).dtype == np.float32 else 0.0
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _precision(answer: Any, near: bool) -> str:

@@ -29,6 +29,7 @@ from labkit.exercises.asking import KILLED, NO_ANSWER, NO_RESULT, TIMEOUT, Ended
 from labkit.exercises.catalogue import all_exercises
 from labkit.exercises.withheld import holder_of
 from labkit.grade.isolation import Isolation, Limits
+from labkit.grade.server import LARGE
 
 MEANS = ("namespaces", "landlock", "seccomp")
 START_S = 60.0  # to start the server, the import of scipy from a cold disk included
@@ -66,6 +67,7 @@ class Zygote:
         self._start()
 
     def _start(self) -> None:
+        self._met = False
         here, there = socket.socketpair()
         self._root = tempfile.mkdtemp(prefix="labkit-grade-")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
@@ -98,11 +100,14 @@ class Zygote:
             here.sendall(json.dumps(spec).encode() + b"\n")
         self.isolation = Isolation(**self._hear()["isolation"])
 
-    def fork(self) -> Child:
-        """A new process for an answer. Starts the server anew if it has ended."""
+    def fork(self, source: str = "") -> Child:
+        """A new process for an answer, with this source. Starts the server anew if it has ended."""
         if self._server is None or self._server.poll() is not None:
             self.close()
             self._start()
+        if LARGE in source and not self._met:
+            self._met = True
+            self._say({"do": "meet"})
         here, line = socket.socketpair()
         output, into = os.pipe()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import pkgutil
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import labkit.exercises.sets
 from labkit.exercises import check, exercise_set, judge, summary
@@ -77,6 +79,41 @@ def test_four_mistakes_at_least_and_each_is_told_what_it_misunderstands(name, id
         assert said, f"MUTANTS[{id!r}][{i}] hears only: {[v.message for v in verdicts(name, id, mutant)]}"
         told.append(said)
     assert len(set.union(*told)) >= 4, f"fewer than four different sentences: {set.union(*told)}"
+
+
+def numeric(x) -> bool:
+    try:
+        return np.asarray(x).dtype.kind in "iuf" and np.isfinite(np.asarray(x, float)).all()
+    except (TypeError, ValueError):
+        return False
+
+
+def each(it, form):
+    """``it`` with every number or array of numbers in it brought into this form."""
+    if isinstance(it, dict):
+        return {k: each(v, form) for k, v in it.items()}
+    if isinstance(it, tuple) or (isinstance(it, list) and not numeric(it)):
+        return type(it)(each(v, form) for v in it)
+    return form(it) if numeric(it) and not isinstance(it, (bool, np.bool_)) else it
+
+
+FORMS = {
+    "lists": lambda x: np.asarray(x).tolist(),
+    "float32": np.float32,
+    "torch": torch.as_tensor,
+    "numpy's numbers": lambda x: np.asarray(x)[()],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name,id", EXERCISES)
+def test_a_right_answer_in_another_form_is_right(name, id, form):
+    solution, exercise = key(name).SOLUTIONS[id], exercise_set(name)[id]
+    if exercise.function:
+        answer = functools.wraps(solution)(lambda *a: each(solution(*a), FORMS[form]))
+    else:
+        answer = each(solution, FORMS[form])
+    assert check(id, answer).status == "right", check(id, answer)
 
 
 @pytest.mark.parametrize("name,id", EXERCISES)

@@ -221,3 +221,16 @@ def test_an_outcome_knows_its_statuses():
         assert Outcome("0-1", "One", status, 0, 1).open == (status in ("NEEDS_HUMAN", "GRADER_ERROR"))
     with pytest.raises(ValueError, match="status must be one of"):
         Outcome("0-1", "One", "FINE", 0, 1)
+
+
+def test_torch_is_imported_once_and_not_by_every_answer(z):
+    exercise = Exercise(
+        "0-1", "Met", "build", 1, "f", lambda rng: iter([Case((), lambda given: close(given, 1.0))])
+    )
+    source = "import sys\nmet = 'torch' in sys.modules\ndef f(): return float(met)"
+    assert grade_one(exercise, source, zygote=z).status == "PASS"
+    z.close()
+    assert grade_one(exercise, source, zygote=z).status == "PASS", (
+        "a server that is started anew meets it anew"
+    )
+    assert grade_one(exercise, source.replace("'torch'", "'to' 'rch'"), zygote=z).status == "PASS"
