@@ -45,10 +45,11 @@ def _bones(source: str) -> list[str]:
         return []
     names: dict[str, str] = {}
     return [
-        names.setdefault(t.string, f"n{len(names)}")
-        if t.type == tokenize.NAME and t.string not in keyword.kwlist
-        else t.string
+        names.setdefault(word, f"n{len(names)}")
+        if t.type == tokenize.NAME and word not in keyword.kwlist
+        else word
         for t in tokens
+        for word in t.string.split()  # measurements that are handed in are one string of many numbers
     ]
 
 

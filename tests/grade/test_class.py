@@ -8,11 +8,13 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import grading_fakes as f
 
+from labkit.exercises import take
 from labkit.grade.__main__ import OK, main
 from labkit.grade.alike import _bones, alike
 from labkit.grade.batch import flag_all
@@ -201,3 +203,16 @@ def test_what_a_person_should_look_at_is_flagged():
     )
     assert odd[0].flags == ("called what was to be written in 2.2-2",) and odd[1].flags == ()
     assert "by force" in flag_all([row("a", "x", "KILLED", "too much")])[0].flags[0]
+
+
+def test_the_same_measurements_from_two_students_are_reported_and_measurements_of_the_same_thing_are_not():
+    clock = np.random.default_rng(0)
+
+    def data():
+        return str(take(lambda n: n + clock.uniform(), at=range(8), repeats=9))
+
+    mine = data()
+    rows = [
+        row(who, f"answer = {{'data': '{line}'}}") for who, line in (("a", mine), ("b", data()), ("c", mine))
+    ]
+    assert [(x["student"], x["other"]) for x in alike(rows)] == [("a", "c")]
