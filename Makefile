@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab notebooks sweeps seeds pdf bench gpu clean
+.PHONY: help book test check lab notebooks sweeps seeds pdf bench gpu clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -21,6 +21,9 @@ book: $(READY)  ## build the book from the committed, executed notebooks and say
 
 test: $(READY)  ## everything that CI checks, stage by stage; some of it: STAGES="lint types"
 	@$(PY) tests/stages.py $(STAGES)
+
+check: $(READY)  ## in a minute and a half, what your change is most likely to have broken; since: BASE=main
+	@$(PY) tests/changed.py --base $(or $(BASE),main)
 
 lab: $(READY)  ## open JupyterLab at notebooks/
 	@$(PY) -m jupyter lab --notebook-dir=notebooks

@@ -11,6 +11,7 @@ compare by their hash.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -48,6 +49,9 @@ STAGES: list[tuple[str, list[str]]] = [
     ("browser", [*PYTEST, *TWO, "loadgroup", "tests", "-m", "browser"]),
 ]
 ONLY_WHEN_NAMED = [("weekly", [*PYTEST, "tests", "-m", "weekly", "--timeout=1800"])]
+TOOK = (
+    ROOT / ".pytest_cache" / "took.json"
+)  # seconds of each file of tests when it ran here last, for `make check`
 KINDS = ("failed", "passed", "skipped", "error")
 
 
@@ -60,6 +64,16 @@ def count(report: Path) -> Counter[str]:
             found = [outcomes[child.tag] for child in case if child.tag in outcomes]
             total[found[0] if found else "passed"] += 1
     return total
+
+
+def remember(report: Path) -> None:
+    """Note how long each file of tests took, by its path."""
+    took: Counter[str] = Counter()
+    for case in ET.parse(report).iter("testcase") if report.exists() else ():
+        took[f"{case.get('classname', '').replace('.', '/')}.py"] += float(case.get("time", 0))  # type: ignore[assignment]
+    TOOK.parent.mkdir(exist_ok=True)
+    before = json.loads(TOOK.read_text()) if TOOK.exists() else {}
+    TOOK.write_text(json.dumps(before | {path: round(s, 2) for path, s in took.items()}))
 
 
 def closing_line(total: Counter[str], seconds: float) -> str:
@@ -98,6 +112,8 @@ def main(names: list[str]) -> int:
             stage_began, report = time.perf_counter(), Path(reports) / f"{name}.xml"
             status = run(name, command, report)
             is_pytest = "pytest" in command
+            if name == "tests":
+                remember(report)
             total += count(report) if is_pytest else Counter({"failed" if status else "passed": 1})
             table.append(
                 f"{name:<10} {time.perf_counter() - stage_began:7.1f} s  {'FAILED' if status else 'ok'}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +30,13 @@ def imports(source: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+@cache
+def shows(source: str) -> tuple[tuple[str, str, str], ...]:
+    """(module, name, what it is called here) of everything that a text imports from a module."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    return tuple((str(n.module), alias.name, alias.asname or alias.name) for n in nodes for alias in n.names)
+
+
 def asked(text: str) -> Iterator[tuple[str, str]]:
     """What the code cells of a text source import; a cell that is no plain Python asks for all of labkit."""
     for cell in myst.codes(text):
@@ -46,8 +53,13 @@ def file_of(root: Path, module: str) -> Path | None:
 
 def behind(text: str, root: Path) -> list[Path]:
     """The files behind the text source of a notebook, sorted."""
+    return reached(asked(text), root)
+
+
+def reached(names: Iterable[tuple[str, str]], root: Path) -> list[Path]:
+    """The files behind imports, each as (module, name), sorted."""
     found: set[Path] = set()
-    left = list(asked(text))
+    left = list(names)
 
     def take(path: Path) -> None:
         if path in found:
@@ -71,14 +83,8 @@ def behind(text: str, root: Path) -> list[Path]:
         if path is None and (path := file_of(root, module)) is None:
             continue
         if path.name == "__init__.py" and name and path == file_of(root, module):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            homes = [
-                (str(node.module), alias.name)
-                for node in ast.walk(tree)
-                if isinstance(node, ast.ImportFrom)
-                for alias in node.names
-                if (alias.asname or alias.name) == name and node.module != module
-            ]
+            shown = shows(path.read_text(encoding="utf-8"))
+            homes = [(home, real) for home, real, known in shown if known == name and home != module]
             if homes:
                 left += homes
                 continue

@@ -1,0 +1,103 @@
+"""`make check`: in a minute and a half, what a change is most likely to have broken. `make test` says the rest.
+
+    python tests/changed.py [--base main] [--seconds 55] [--list]
+
+What has changed is what git tells apart from where this branch left `--base` (on that branch itself: from its last
+commit), with what is not committed yet. Checked are lint, format, the house, types, the pairs of notebooks, and the tests
+that reach a changed file: by their imports, followed through labkit, or because they name it or its folder. Quick ones come
+first, by how long they took in the last `make test` here, for as long as there is time; what is left out is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import stages
+
+ROOT = stages.ROOT
+sys.path.insert(0, str(ROOT / "book" / "tools"))
+
+import closure  # noqa: E402
+
+UNKNOWN_S = 8.0  # for a file of tests that has not been timed here
+BY_COMMAND = re.compile(r'"-m",\s*"labkit|-m labkit')  # reaches labkit without an import
+
+
+def git(*words: str) -> list[str]:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.split("\0") if done.returncode == 0 else []
+
+
+def changed(base: str) -> set[Path]:
+    """The files that differ from where this branch left ``base``."""
+    fork = "".join(git("merge-base", "HEAD", base)).strip() or "HEAD"
+    names = git("diff", "--name-only", "-z", fork) + git("ls-files", "-z", "--others", "--exclude-standard")
+    return {ROOT / name for name in names if name}
+
+
+def reaches(test: Path, files: set[Path]) -> bool:
+    """Whether a file of tests has to do with one of these."""
+    source = test.read_text(encoding="utf-8")
+    if test in files:
+        return True
+    imported = closure.imports(source)
+    modules = {module.partition(".")[0] for module, _ in imported}
+    python = {f for f in files if f.suffix == ".py"}
+    if BY_COMMAND.search(source) and any(ROOT / "labkit" in f.parents for f in files):
+        return True
+    if python & set(closure.reached(imported, ROOT)) or {f.stem for f in python} & modules:
+        return True
+    if any(test.parent in f.parents and not f.name.startswith("test_") for f in python):
+        return True  # a helper beside it
+    words = {word for f in files - python for word in (f.name, f.stem, f.parent.name) if len(word) > 3}
+    return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", source) for word in words)
+
+
+def chosen(tests: list[Path], seconds: float, took: dict[str, float]) -> tuple[list[Path], list[Path]]:
+    """(to run, to leave out): the quick ones first, two at a time, for as long as there is time."""
+    left, inside, outside = 2 * seconds, list[Path](), list[Path]()
+    for test in sorted(tests, key=lambda t: took.get(name(t), UNKNOWN_S)):
+        left -= took.get(name(test), UNKNOWN_S)
+        (inside if left >= 0 else outside).append(test)
+    return inside, outside
+
+
+def name(test: Path) -> str:
+    return test.relative_to(ROOT).as_posix()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--base", default="main", help="what the change is held against")
+    parser.add_argument("--seconds", type=float, default=55.0, help="for tests, two at a time")
+    parser.add_argument("--list", action="store_true", help="say which tests, and run nothing")
+    args = parser.parse_args(argv)
+    began, files = time.perf_counter(), changed(args.base)
+    took = json.loads(stages.TOOK.read_text()) if stages.TOOK.exists() else {}
+    tests = [t for t in sorted((ROOT / "tests").rglob("test_*.py")) if reaches(t, files)]
+    run, left = chosen(tests, args.seconds, took)
+    print(f"{len(files)} files have changed since {args.base}; {len(tests)} files of tests reach them")
+    if args.list:
+        print("\n".join(name(t) for t in tests))
+        return 0
+    status = stages.main(["lint", "format", "house", "types", "pairs"])
+    if run and not status:
+        marks = "not browser and not alone and not weekly"
+        command = [*stages.PYTEST, *stages.TWO, "loadfile", *map(name, run), "-m", marks]
+        status = stages.run("tests", command, stages.TOOK.with_name("check.xml"))
+        status = 0 if status == 5 else status  # 5: all of them are for another stage
+    if left:
+        about = sum(took.get(name(t), UNKNOWN_S) for t in left) / 2
+        print(f"left to `make test`, about {about:.0f} s: {', '.join(map(name, left))}")
+    print(f"make check: {'FAILED' if status else 'ok'} after {time.perf_counter() - began:.0f} s")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

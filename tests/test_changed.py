@@ -1,0 +1,37 @@
+"""`make check` finds the tests that a change can break, and keeps to its time."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import changed
+import stages
+
+ROOT = stages.ROOT
+
+
+def reached(*names):
+    files = {ROOT / name for name in names}
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {t.relative_to(ROOT / "tests").as_posix() for t in tests if changed.reaches(t, files)}
+
+
+def test_a_change_reaches_the_tests_that_import_it_by_however_many_steps():
+    ring = reached("labkit/collectives/ring.py")
+    assert {"collectives/test_allreduce.py", "plan/test_plan.py"} <= ring
+    assert "show/test_palette.py" not in ring and "show/test_palette.py" in reached("labkit/show/palette.py")
+
+
+def test_a_change_reaches_the_tests_that_name_it_or_stand_beside_it():
+    assert "plan/test_plan_published.py" in reached("notebooks/published.toml")
+    assert "grade/test_class.py" in reached("tests/grade/grading_fakes.py")
+    assert reached("tests/test_setup.py") == {"test_setup.py"}
+
+
+def test_quick_tests_come_first_and_there_is_an_end():
+    a, b, c = (ROOT / "tests" / f"test_{x}.py" for x in "abc")
+    took = {"tests/test_a.py": 15.0, "tests/test_b.py": 1.0, "tests/test_c.py": 3.0}
+    assert changed.chosen([a, b, c], 2.0, took) == ([b, c], [a])
+    assert changed.chosen([a, b], 1.0, {}) == ([], [a, b])
