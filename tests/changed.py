@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import stages
@@ -41,17 +42,22 @@ def changed(base: str) -> set[Path]:
     return {ROOT / name for name in names if name}
 
 
+@cache
+def behind(test: Path) -> frozenset[Path]:
+    """The files that a file of tests imports, however many steps away."""
+    return frozenset(closure.reached(closure.imports(test.read_text(encoding="utf-8")), ROOT))
+
+
 def reaches(test: Path, files: set[Path]) -> bool:
     """Whether a file of tests has to do with one of these."""
     source = test.read_text(encoding="utf-8")
     if test in files:
         return True
-    imported = closure.imports(source)
-    modules = {module.partition(".")[0] for module, _ in imported}
+    modules = {module.partition(".")[0] for module, _ in closure.imports(source)}
     python = {f for f in files if f.suffix == ".py"}
     if BY_COMMAND.search(source) and any(ROOT / "labkit" in f.parents for f in files):
         return True
-    if python & set(closure.reached(imported, ROOT)) or {f.stem for f in python} & modules:
+    if python & behind(test) or {f.stem for f in python} & modules:
         return True
     if any(test.parent in f.parents and not f.name.startswith("test_") for f in python):
         return True  # a helper beside it
