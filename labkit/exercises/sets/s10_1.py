@@ -107,7 +107,7 @@ def _standardise(rng: np.random.Generator) -> Iterator[Case]:
         sizes = unequal(rng, K, 4, (1, 4), empty)
         shift = np.repeat(np.arange(K), sizes)[:, None]  # the workers' rows differ
         X = offset + rng.uniform(0.5, 3, d) * (rng.standard_normal((sizes.sum(), d)) + shift)
-        label = f"with {workers(K)}, columns around {offset:.0e}" + (", one without rows" if empty else "")
+        label = f"with {workers(K)}, columns around {offset:g}" + (", one without rows" if empty else "")
         yield _standardise_case(X, sizes, label)
 
 
@@ -211,8 +211,8 @@ def _derived(rng: np.random.Generator) -> Iterator[Case]:
             ("The logarithm has been taken for a straight line.", "slope", (f * f).mean() / 2),
             ("That is the value at tau = 0, and not what a small tau adds.", "slope", f.mean()),
         ]  # fmt: skip
-        told = tuple((said, slip(k, v)) for said, k, v in mistakes if not np.allclose(v, right[k]))
-        yield Case((f, G, tau, sizes), steps(right), label=f"sizes = {sizes}", mistakes=told)
+        known = tuple((said, slip(k, v)) for said, k, v in mistakes if not np.allclose(v, right[k]))
+        yield Case((f, G, tau, sizes), steps(right), label=f"sizes = {sizes}", mistakes=known)
 
 
 def _softmax(z: Array) -> Array:
@@ -284,14 +284,14 @@ def _by_the_clock(answer: Any) -> None:
         raise Wrong("the data are to be the seconds of 'ship' and of 'sum', nine rounds of each")
     ship, total = (data.values[data.at.index(name)] for name in ("ship", "sum"))
     even = _ROWS / 2  # N / (2 K)
-    _told(answer, "by_bytes", even, {
+    told(answer, "by_bytes", even, {
         "a worker's rows have been taken for those of all": even / _K,
         "rank 0 has been made to send, too": even * _K / (_K - 1),
         "only half of an all-reduce has been counted": 2 * even,
         "one worker's messages of a step stand against everybody's rows": even * _K,
     })  # fmt: skip
     ratio, ships, sums = np.sort(ship / total), np.sort(ship), np.sort(total)
-    _told(answer, "steps", ratio[[1, -2]], {
+    told(answer, "steps", ratio[[1, -2]], {
         "from the least to the greatest is as wide as the most disturbed round makes it": ratio[[0, -1]],
         "as short as this, it misses more often than once in twenty": ratio[[2, -3]],
         "a shipment is measured in all-reduces here, not the other way round": 1 / ratio[[-2, 1]],
@@ -303,14 +303,14 @@ def _by_the_clock(answer: Any) -> None:
     beta = (_K - 1) * _ROWS * (_D + 1) * 8 / np.median(ship)
     vector = (_D + 1) * 8 / beta / np.median(total)
     share = 2 * (_K - 1) / _K * vector
-    _told(answer, "share", share, {
+    told(answer, "share", share, {
         "all workers' bytes have been put one behind the other": _K * share,
         "the vector has been counted as sent once": vector,
         "that is what the bytes leave unexplained": 1 - share,
     })  # fmt: skip
 
 
-def _told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any]) -> None:
+def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any]) -> None:
     """Wrong, with its own sentence if it has one, unless the answer is right to one per cent."""
     try:
         same_array(answer[key], np.asarray(right), key, rtol=1e-2)
