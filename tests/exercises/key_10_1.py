@@ -43,7 +43,8 @@ def standardise(comm, X):
 
 
 def standardise_alone(comm, X):
-    return (X - X.mean(axis=0)) / X.std(axis=0) if len(X) else X
+    with np.errstate(invalid="ignore"):
+        return (X - X.mean(axis=0)) / X.std(axis=0) if len(X) else X
 
 
 def standardise_mean_of_means(comm, X):

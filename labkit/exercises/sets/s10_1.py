@@ -126,18 +126,16 @@ def _standardise_case(X: Array, sizes: Array, label: str) -> Case:
 
         return judge
 
-    right = judge_of(mean, std)
-
     def judge(run: Run) -> None:
         try:
-            right(run)
+            judge_of(mean, std)(run)
         except Wrong:
             if far and all(np.shape(r) == a.shape for r, a in zip(run.results, parts, strict=True)):
                 raise Wrong("far from zero digits are gone: a small number is left of two large") from None
             raise
 
-    means = sum(a.mean(axis=0) for a in full) / K
-    spread = np.sqrt(sum(((a - means) ** 2).mean(axis=0) for a in full) / K)
+    means = sum(a.mean(axis=0) for a in full) / len(full)
+    spread = np.sqrt(sum(((a - means) ** 2).mean(axis=0) for a in full) / len(full))
     mistakes = (
         ("A worker with few rows counts here as much as one with many.", judge_of(means, spread)),
         ("These are deviations from each worker's own mean: what the workers differ by is lost.", judge_of(mean, inner)),
@@ -225,12 +223,11 @@ def _softmax(z: Array) -> Array:
 
 def _tilted(rng: np.random.Generator) -> Iterator[Case]:
     for K, tau in ((1, 0.5), (2, 0.5), (3, 1.0), (4, 0.3), (5, 0.5), (3, 2000.0)):
-        empty = K == 4
         d = int(rng.integers(3, 6))
-        sizes = unequal(rng, K, 3, (1, 4), empty)
+        sizes = unequal(rng, K, 3, (1, 4), empty=K == 4)
         X, y = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
         w = rng.standard_normal(d)
-        label = f"with {workers(K)}, tau = {tau:g}" + (", one without rows" if empty else "")
+        label = f"with {workers(K)}, tau = {tau:g}" + (", one without rows" if K == 4 else "")
         yield _tilted_case(X, y, w, tau, sizes, label)
 
 
