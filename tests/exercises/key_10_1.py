@@ -2,68 +2,37 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from labkit.collectives import ring
-from labkit.exercises import Case
-from labkit.exercises.sets.s10_1 import _standardise_judge
+from labkit.exercises.sets.s10_1 import _standardise_case
 
 # -- 1 ------------------------------------------------------------------------------------------------------
 
-
-def contribution(X, y, w):
-    z = X @ w
-    p = np.exp(-np.logaddexp(0, -z))
-    return X.T @ (p - y), np.sum(np.logaddexp(0, z) - y * z), len(y)
-
-
-def contribution_means(X, y, w):
-    g, loss, n = contribution(X, y, w)
-    return g / max(n, 1), loss / max(n, 1), n
-
-
-def contribution_overflows(X, y, w):
-    with np.errstate(over="ignore", invalid="ignore"):
-        z = X @ w
-        p = np.exp(z) / (1 + np.exp(z))
-        return X.T @ (p - y), np.sum(np.log(1 + np.exp(z)) - y * z), len(y)
+INPUTS = {  # four rows on two workers; three and one; two and one, all alike; two large sums that cancel
+    "A": ([[(1, 1), (1, 3)], [(1, 2), (1, 4)]], 5.0, 10.0),
+    "B": ([[(1, -1)] * 3, [(1, 2)]], 0.0, 0.0),
+    "C": ([[(1, 1)] * 2, [(1, 1)] * 2, [(1, 1)]], 0.0, 0.0),
+    "D": (
+        [
+            [(1e5, 1e5)],
+            [
+                (1e5, -1e5),
+            ],
+        ],
+        1e-10,
+        0.0,
+    ),
+}
 
 
-def contribution_sign(X, y, w):
-    g, loss, n = contribution(X, y, w)
-    return -g, loss, n
-
-
-def contribution_squares(X, y, w):
-    p = np.exp(-np.logaddexp(0, -(X @ w)))
-    return X.T @ (p - y), np.sum((p - y) ** 2), len(y)
+def inputs(**other):
+    return {**INPUTS, **other}
 
 
 # -- 2 ------------------------------------------------------------------------------------------------------
-
-
-def together(parts, w, l2):
-    N = sum(n for _, _, n in parts)
-    return sum(g for g, _, _ in parts) / N + l2 * w, sum(f for _, f, _ in parts) / N + l2 / 2 * (w @ w)
-
-
-def together_mean_of_means(parts, w, l2):
-    some = [(g / n, f / n) for g, f, n in parts if n]
-    g, f = (sum(x) / len(some) for x in zip(*some, strict=True))
-    return g + l2 * w, f + l2 / 2 * (w @ w)
-
-
-def together_with(parts, w, l2, g_times, f_times):
-    g, f = together(parts, w, 0.0)
-    return g + g_times(len(parts)) * l2 * w, f + f_times(len(parts)) * l2 / 2 * (w @ w)
-
-
-def together_over_K(parts, w, l2):
-    K = len(parts)
-    return sum(g for g, _, _ in parts) / K + l2 * w, sum(f for _, f, _ in parts) / K + l2 / 2 * (w @ w)
-
-
-# -- 3 ------------------------------------------------------------------------------------------------------
 
 
 def standardise(comm, X):
@@ -74,20 +43,24 @@ def standardise(comm, X):
 
 
 def standardise_alone(comm, X):
-    return (X - X.mean(axis=0)) / X.std(axis=0) if len(X) else X
+    with np.errstate(invalid="ignore"):
+        return (X - X.mean(axis=0)) / X.std(axis=0) if len(X) else X
 
 
 def standardise_mean_of_means(comm, X):
-    mean = ring.allreduce(comm, X.mean(axis=0) if len(X) else np.zeros(X.shape[1])) / comm.K
-    var = ring.allreduce(comm, ((X - mean) ** 2).mean(axis=0) if len(X) else mean * 0) / comm.K
+    """Of the workers that have rows."""
+    full = ring.allreduce(comm, np.array([float(len(X) > 0)]))
+    mean = ring.allreduce(comm, X.mean(axis=0) if len(X) else np.zeros(X.shape[1])) / full
+    var = ring.allreduce(comm, ((X - mean) ** 2).mean(axis=0) if len(X) else mean * 0) / full
     return (X - mean) / np.sqrt(var)
 
 
-def standardise_cancels(comm, X):
-    """E x^2 - (E x)^2: one message, and all digits lost far from zero."""
+def standardise_given(comm, X):
+    """The program of the notebook."""
     total = ring.allreduce(comm, np.concatenate([X.sum(axis=0), (X**2).sum(axis=0), [len(X)]]))
     mean, square = np.split(total[:-1] / total[-1], 2)
-    return (X - mean) / np.sqrt(np.maximum(square - mean**2, 1e-12))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (X - mean) / np.sqrt(square - mean**2)
 
 
 def standardise_local_mean(comm, X):
@@ -114,16 +87,33 @@ def standardise_ships(comm, X):
     return (X - table.mean(axis=0)) / table.std(axis=0)
 
 
-# -- 4 ------------------------------------------------------------------------------------------------------
+# -- 3 ------------------------------------------------------------------------------------------------------
 
 WHICH = {
-    "mean absolute error": "sum over N",
-    "mean loss + l2 |w|^2": "sum over N",
-    "median of the losses": "neither",
-    "log of the mean of exp(loss)": "sum over another sum",
-    "weighted mean, by weights c_i": "sum over another sum",
-    "AUC over all pairs": "neither",
+    "mean absolute error": "its parts",
+    "mean loss + l2 |w|^2": "its parts",
+    "class-weighted mean": "some sums",
+    "log of the mean of exp(loss)": "some sums",
+    "variance of the errors": "some sums",
+    "pairs, squared": "some sums",
+    "pairs, logistic": "every row",
 }
+
+
+# -- 4 ------------------------------------------------------------------------------------------------------
+
+
+def tilt(f, G, tau, sizes, **other):
+    rows = np.exp(tau * f) / np.exp(tau * f).sum()
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    workers = np.bincount(owner, rows)
+    return {"rows": rows, "gradient": rows @ G, "workers": workers, "slope": f.var() / 2} | {
+        step: value(f, G, tau, np.array(sizes), owner) for step, value in other.items()
+    }
+
+
+def tilt_with(**other):
+    return lambda *q: tilt(*q, **other)
 
 
 # -- 5 ------------------------------------------------------------------------------------------------------
@@ -181,61 +171,70 @@ def tilted_times_tau(comm, X, y, w, tau):
 
 # -- 6 ------------------------------------------------------------------------------------------------------
 
-
-def traffic(N, d, K, T):
-    gradients, data = 2 * (K - 1) * (d + 1) * T * 8, (K - 1) * (N // K) * (d + 1) * 8
-    return gradients, data, "gradients" if gradients < data else "data" if data < gradients else "equal"
-
-
-def traffic_with(gradients, data):
-    def answer(N, d, K, T):
-        g, x = gradients(N, d, K, T), data(N, d, K, T)
-        return g, x, "gradients" if g < x else "data" if x < g else "equal"
-
-    return answer
-
-
-def _g(N, d, K, T):
-    return traffic(N, d, K, T)[0]
+# Taken by the notebook's cell, on four processes of a busy machine with two cores.
+DATA = """{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22",
+ "at": ["ship", "sum"],
+ "values": [
+  [
+   0.06409698599964031, 0.015642115999071393, 0.027099762999569066, 0.01217994799662847, 0.040456809001625516,
+   0.00997555700087105, 0.02315597900087596, 0.011781403001805302, 0.011957475999224698],
+  [
+   0.009509190039971145, 0.011132554659998278, 0.01839411334003671, 0.015858566379974945, 0.0055675262000295335,
+   0.014238233539945213, 0.0150098039599834, 0.01274544052001147, 0.012357613700005458]],
+ "span_s": 6.688575259999197, "seal": "4d2cd58f8b38"}"""
 
 
-def _x(N, d, K, T):
-    return traffic(N, d, K, T)[1]
+def clock(**other):
+    """The conclusions from DATA, some of them replaced by what ``other`` makes of (ship, sum)."""
+    values = np.array(json.loads(DATA)["values"])
+    ship, total = values
+    q = np.sort(ship / total)
+    share = 2 * 3 / 4 * 21 / (3 * 16_000 * 21) * np.median(ship) / np.median(total)
+    right = {"data": DATA, "by_bytes": 8000, "steps": q[[1, -2]], "clock": "sooner", "share": share}
+    return right | {name: f(ship, total, q) if callable(f) else f for name, f in other.items()}
 
 
 SOLUTIONS = {
-    "10.1-1": contribution,
-    "10.1-2": together,
-    "10.1-3": standardise,
-    "10.1-4": WHICH,
+    "10.1-1": INPUTS,
+    "10.1-2": standardise,
+    "10.1-3": WHICH,
+    "10.1-4": tilt,
     "10.1-5": tilted_gradient,
-    "10.1-6": traffic,
+    "10.1-6": clock(),
 }
 
 MUTANTS = {
-    "10.1-1": [contribution_means, contribution_overflows, contribution_sign, contribution_squares],
-    "10.1-2": [
-        together_mean_of_means,
-        together_over_K,
-        lambda *q: together_with(*q, lambda K: K, lambda K: K),  # a penalty from every worker
-        lambda *q: together_with(*q, lambda K: 1, lambda K: 2),  # the half forgotten
-        lambda *q: together_with(*q, lambda K: 0, lambda K: 1),
-        lambda parts, w, l2: together(parts, w, l2)[0],
+    "10.1-1": [
+        inputs(A=([[(1, 1), (1, 3)], [(1, 2), (1, 4)]], 0.0, 10.0)),  # at w = 0, where one checks by habit
+        inputs(A=([[(1, 1)] * 3, [(1, 2)]], 5.0, 10.0)),  # B is off as well
+        inputs(B=([[(1, 1)] * 3, [(1, 2)]], 0.0, 0.0)),  # off, but downhill
+        inputs(B=([[(1, -1)] * 2, [(1, 1.5)]], 0.0, 0.0)),  # C is off as well
+        inputs(C=([[(1, 1), (1, 2)], [(1, 5)]], 0.0, 0.0)),
+        inputs(D=([[(1e5, 1e5)], [(1e5, 1e5)]], 1e-10, 0.0)),  # large sums that do not cancel
     ],
-    "10.1-3": [
+    "10.1-2": [
+        standardise_given,
         standardise_alone,
         standardise_mean_of_means,
-        standardise_cancels,
         standardise_local_mean,
         standardise_minus_one,
         standardise_ships,
     ],
+    "10.1-3": [
+        {**WHICH, "class-weighted mean": "its parts"},  # what the experiment seems to say
+        {**WHICH, "log of the mean of exp(loss)": "its parts"},
+        {**WHICH, "variance of the errors": "every row"},
+        {**WHICH, "pairs, squared": "every row"},
+        {**WHICH, "pairs, logistic": "some sums"},
+        {**WHICH, "mean loss + l2 |w|^2": "some sums"},
+    ],
     "10.1-4": [
-        dict.fromkeys(WHICH, "sum over N"),
-        {**WHICH, "mean loss + l2 |w|^2": "neither"},
-        {**WHICH, "log of the mean of exp(loss)": "neither"},
-        {**WHICH, "AUC over all pairs": "sum over N"},
-        {**WHICH, "median of the losses": "a sum"},
+        tilt_with(rows=lambda f, G, tau, n, owner: np.exp(tau * f) / len(f)),
+        tilt_with(gradient=lambda f, G, tau, n, owner: tau * tilt(f, G, tau, n)["gradient"]),
+        tilt_with(workers=lambda f, G, tau, n, owner: n / n.sum()),
+        tilt_with(workers=lambda f, G, tau, n, owner: np.full(len(n), 1 / len(n))),
+        tilt_with(slope=lambda f, G, tau, n, owner: f.var()),
+        tilt_with(slope=lambda f, G, tau, n, owner: (f**2).mean() / 2),
     ],
     "10.1-5": [
         tilted_overflows,
@@ -246,25 +245,21 @@ MUTANTS = {
         tilted_times_tau,
     ],
     "10.1-6": [
-        lambda N, d, K, T: (_g(N, d, K, T), _x(N, d, K, T), "gradients"),
-        traffic_with(lambda N, d, K, T: _g(N, d, K, 1), _x),
-        traffic_with(lambda N, d, K, T: _g(N, d, K, T) // 2, _x),
-        traffic_with(lambda N, d, K, T: _g(N, d, K, T) * K, _x),
-        traffic_with(_g, lambda N, d, K, T: N * (d + 1) * 8),
-        traffic_with(_g, lambda N, d, K, T: (K - 1) * N // K * d * 8),
-        traffic_with(lambda N, d, K, T: _g(N, d, K, T) / 8, lambda N, d, K, T: _x(N, d, K, T) / 8),
+        clock(by_bytes=2000),
+        clock(steps=lambda ship, total, q: q[[0, -1]]),
+        clock(steps=lambda ship, total, q: [np.sort(ship)[1] / np.sort(total)[-2], np.sort(ship)[-2] / np.sort(total)[1]]),
+        clock(clock="not decided"),
+        clock(share=lambda ship, total, q: 4 * clock()["share"]),
+        clock(data=DATA.replace("0.0", "0.1", 1)),
     ],
-}
+}  # fmt: skip
 
 
 def more_workers(rng):
     """Seven workers whose columns lie far from zero, and differ from worker to worker."""
     sizes = np.array([5, 1, 8, 0, 2, 9, 3])
     X = 1e6 + rng.standard_normal((sizes.sum(), 4)) + np.repeat(np.arange(7), sizes)[:, None]
-    cuts = np.cumsum(sizes)[:-1]
-    expected = np.split((X - X.mean(axis=0)) / X.std(axis=0), cuts)
-    args = tuple((mine,) for mine in np.split(X, cuts))
-    yield Case(args, _standardise_judge(expected, 7, 4), 7, "hidden, with K = 7 workers")
+    yield _standardise_case(X, sizes, "hidden, with K = 7 workers")
 
 
-HIDDEN = {"10.1-3": more_workers}
+HIDDEN = {"10.1-2": more_workers}

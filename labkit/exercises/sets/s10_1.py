@@ -1,7 +1,7 @@
 """Problem set 10.1: empirical risk minimisation, the gradient is a sum.
 
-The judges compute what is right from the rows of all workers at once (Bottou, Curtis and Nocedal 2018, section 2); the bytes
-are those of a ring all-reduce (Patarasuk and Yuan 2009). No solutions here.
+The judges compute what is right from all rows at once (Bottou, Curtis and Nocedal 2018, section 2); the tilted loss is that
+of Li, Beirami, Sanjabi and Smith (2021). No solutions here.
 
 Symbols: K workers, N rows in all, w (d,), l2 the penalty, ``tau`` the tilt of the loss.
 """
@@ -15,240 +15,315 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.comm.run import Run
-from labkit.exercises.exercise import Case, Exercise, Wrong, choices, close, number, same_array
-from labkit.exercises.sets import dealt, talked, unequal, workers
-from labkit.learn.problems import LogisticRegression
+from labkit.exercises import measured
+from labkit.exercises.exercise import Case, Exercise, Wrong, choices, same_array
+from labkit.exercises.sets import dealt, if_it_were, slip, steps, talked, unequal, workers
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
 
 
-def _parts(answer: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-    if not isinstance(answer, (tuple, list)) or len(answer) != len(names):
-        raise Wrong(f"return {len(names)} things, {', '.join(names)}, not {type(answer).__name__}")
-    return tuple(answer)
+# -- 1: inputs that expose one program each -----------------------------------------------------------------
+
+# Why a program is off at an input, and why it is not.
+_OFF = {
+    "A": "the penalty pulls there, and A does not count it as often as the rows",
+    "B": "the shards differ there in their size and in their means, and B makes nothing of the sizes",
+    "C": "the rows cannot be shared out evenly there, and C divides as if they were",
+    "D": "D has lost digits there that the others kept",
+}
+_NOT = {
+    "A": "nothing pulls on w there, or there are no more rows than workers: A has nothing to miscount",
+    "B": "every worker deserves the same weight there, or all of them say the same",
+    "C": "every worker could have the same number of rows there, so what C divides by is N",
+    "D": "the sums survive in 32 bits there: single precision alone is no harm",
+}
 
 
-# -- 1: what one worker contributes -------------------------------------------------------------------------
+def _expose(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _exposes)
 
 
-def _contribution(rng: np.random.Generator) -> Iterator[Case]:
-    for n, scale, label in (
-        (12, 1.0, "12 rows"),
-        (1, 1.0, "one row"),
-        (0, 1.0, "no rows at all"),
-        (9, 2000.0, "scores of some thousands, where a careless exponential overflows"),
-    ):
-        d = int(rng.integers(3, 7))
-        X, y = rng.standard_normal((n, d)), rng.integers(2, size=n).astype(float)
-        w = scale * rng.standard_normal(d)
-        z = X @ w
-        loss = float(np.sum(np.logaddexp(0, z) - y * z))
-        g = LogisticRegression(X, y).grad_sum(w) if n else np.zeros(d)
-        yield Case((X, y, w), _contribution_judge(g, loss, n), label=f"with {label}")
+def _exposes(answer: Any) -> None:
+    if not isinstance(answer, dict) or set(answer) != set(_OFF):
+        raise Wrong("keep the dict as it was, with an input for each of the programs A, B, C and D")
+    for name, given in answer.items():
+        right, programs = _programs(name, *_an_input(given, name))
+        off = {p: [abs(g - right) / abs(right) for g in values] for p, values in programs.items()}
+        if min(off[name]) <= 0.1:
+            raise Wrong(f"the input for {name} does not expose {name}: {_NOT[name]}")
+        if name == "B" and programs["B"][0] * right >= 0:
+            raise Wrong("the input for B finds it off, and still pointing the right way: no step is uphill")
+        for other in _OFF:
+            if other != name and max(off[other]) >= 1e-3:
+                raise Wrong(f"the input for {name} accuses {other} as well: {_OFF[other]}")
 
 
-def _contribution_judge(g: Array, loss: float, n: int) -> Judge:
-    def judge(answer: Any) -> None:
-        given = _parts(answer, ("g_sum", "loss_sum", "count"))
-        same_array(given[0], g, "g_sum", rtol=1e-8, atol=1e-11)
-        if abs(number(given[1], "loss_sum") - loss) > 1e-8 * max(loss, 1e-3):
-            raise Wrong(
-                f"loss_sum is too {'large' if float(given[1]) > loss else 'small'}: {float(given[1]):.6g}"
-            )
-        if number(given[2], "count") != n:
-            raise Wrong(f"count is {given[2]!r}, but that is not how many rows there are")
-
-    return judge
-
-
-# -- 2: putting contributions together ----------------------------------------------------------------------
-
-
-def _together(rng: np.random.Generator) -> Iterator[Case]:
-    for K, l2, label in (
-        (4, 0.0, "no penalty"),
-        (4, 0.3, "a penalty"),
-        (1, 0.5, "one worker"),
-        (5, 0.2, "one worker without rows"),
-    ):
-        d = int(rng.integers(2, 6))
-        counts = rng.integers(1, 30, size=K)
-        if "without" in label:
-            counts[int(rng.integers(K))] = 0
-        parts = [
-            (n * rng.standard_normal(d), float(n * rng.uniform(0.2, 2)), int(n))
-            if n
-            else (np.zeros(d), 0.0, 0)
-            for n in counts
-        ]
-        w, N = rng.standard_normal(d), int(counts.sum())
-        g = np.sum([p[0] for p in parts], axis=0) / N + l2 * w
-        loss = sum(p[1] for p in parts) / N + l2 / 2 * float(w @ w)
-        yield Case((parts, w, l2), _together_judge(g, loss), label=f"K = {K}, l2 = {l2}, {label}")
+def _an_input(given: Any, name: str) -> tuple[list[Array], float, float]:
+    shape = f"the input for {name} must be (shards, w, l2), with 1 to 8 shards of 1 to 9 rows (x, y) each"
+    try:
+        shards, w, l2 = given
+        rows = [np.array(shard, dtype=float) for shard in shards]
+        w, l2 = float(w), float(l2)
+    except (TypeError, ValueError):
+        raise Wrong(shape) from None
+    if not 1 <= len(rows) <= 8 or any(a.ndim != 2 or a.shape[1] != 2 or not 1 <= len(a) <= 9 for a in rows):
+        raise Wrong(shape)
+    largest = max(np.abs(np.concatenate(rows)).max(), abs(w), abs(l2))
+    if not largest <= 1e6 or l2 < 0:
+        raise Wrong(f"the input for {name} must hold finite numbers of at most a million, and l2 >= 0")
+    return rows, w, l2
 
 
-def _together_judge(g: Array, loss: float) -> Judge:
-    def judge(answer: Any) -> None:
-        given = _parts(answer, ("gradient", "loss"))
-        same_array(given[0], g, "the gradient", rtol=1e-9, atol=1e-12)
-        close(given[1], loss, "the loss")
+def _programs(name: str, rows: list[Array], w: float, l2: float) -> tuple[float, dict[str, list[float]]]:
+    """The gradient, and what each program makes of it; several values where the order of adding matters."""
+    K, n = len(rows), np.array([len(a) for a in rows])
+    sums = np.array([2 * float(a[:, 0] @ (a[:, 0] * w - a[:, 1])) for a in rows])
+    N, total = int(n.sum()), float(sums.sum())
+    right = total / N + l2 * w
+    if right == 0:
+        raise Wrong(f"the input for {name} has no slope at all: nothing can be off by a share of it")
+    short = [np.cumsum(np.roll(sums, k), dtype=np.float32)[-1] for k in range(K)]
+    return right, {
+        "A": [(total + K * l2 * w) / N],
+        "B": [float((sums / n).mean()) + l2 * w],
+        "C": [total / (N // K * K) + l2 * w],
+        "D": [float(s) / N + l2 * w for s in short],
+    }
 
-    return judge
 
-
-# -- 3: a mean and a deviation are sums, too ----------------------------------------------------------------
+# -- 2: a mean and a deviation are sums, too ----------------------------------------------------------------
 
 
 def _standardise(rng: np.random.Generator) -> Iterator[Case]:
     for K, offset, empty in (
         (1, 3.0, False),
-        (2, 3.0, False),
         (3, 0.0, False),
         (4, 2.0, True),
         (5, 3.0, False),
-        (3, 1e7, False),
+        (3, 1e8, False),
     ):
         d = int(rng.integers(2, 6))
         sizes = unequal(rng, K, 4, (1, 4), empty)
-        cuts = np.cumsum(sizes)[:-1]
         shift = np.repeat(np.arange(K), sizes)[:, None]  # the workers' rows differ
         X = offset + rng.uniform(0.5, 3, d) * (rng.standard_normal((sizes.sum(), d)) + shift)
-        exact = (X - X.mean(axis=0)) / X.std(axis=0)
-        label = f"with {workers(K)}" + (", one without rows" if empty else "")
-        label += f", columns far from zero: around {offset:.0e}" if offset > 1e6 else ""
-        judge = _standardise_judge(np.split(exact, cuts), K, d)
-        yield Case(tuple((mine,) for mine in np.split(X, cuts)), judge, K, label)
+        label = f"with {workers(K)}, columns around {offset:g}" + (", one without rows" if empty else "")
+        yield _standardise_case(X, sizes, label)
 
 
-def _standardise_judge(expected: list[Array], K: int, d: int) -> Judge:
+def _standardise_case(X: Array, sizes: Array, label: str) -> Case:
+    (N, d), K, parts = X.shape, len(sizes), np.split(X, np.cumsum(sizes)[:-1])
+    mean, std = X.mean(axis=0), X.std(axis=0)
+    full = [a for a in parts if len(a)]
+    inner = np.sqrt(sum(len(a) * a.var(axis=0) for a in full) / N)
+    far = np.abs(mean).max() > 1e6
+
+    def judge_of(shift: Array, scale: Array) -> Judge:
+        def judge(run: Run) -> None:
+            talked(run, 8 * max(4 * (K - 1), 1) * (d + 1), "4 (K - 1) (d + 1) numbers of 8 bytes")
+            for k, rows in enumerate(run.results):
+                same_array(rows, (parts[k] - shift) / scale, f"what rank {k} returned", 1e-5, 1e-5)
+
+        return judge
+
     def judge(run: Run) -> None:
-        talked(run, 8 * max(4 * (K - 1), 1) * (d + 1), "4 (K - 1) (d + 1) numbers of 8 bytes")
-        for rank, rows in enumerate(run.results):
-            same_array(rows, expected[rank], f"what rank {rank} returned", rtol=1e-5, atol=1e-5)
+        try:
+            judge_of(mean, std)(run)
+        except Wrong:
+            if far and all(np.shape(r) == a.shape for r, a in zip(run.results, parts, strict=True)):
+                raise Wrong("far from zero digits are gone: a small number is left of two large") from None
+            raise
 
-    return judge
+    means = sum(a.mean(axis=0) for a in full) / len(full)
+    spread = np.sqrt(sum(((a - means) ** 2).mean(axis=0) for a in full) / len(full))
+    mistakes = (
+        ("A worker with few rows counts here as much as one with many.", judge_of(means, spread)),
+        ("These are deviations from each worker's own mean: what the workers differ by is lost.", judge_of(mean, inner)),
+        ("This divides by one row less, as one does to estimate from a sample.", judge_of(mean, std * np.sqrt(N / (N - 1)))),
+    )  # fmt: skip
+    return Case(tuple((a,) for a in parts), judge, K, label, mistakes=() if far else mistakes)
 
 
-# -- 4: which are sums? -------------------------------------------------------------------------------------
+# -- 3: seven objectives and an experiment --------------------------------------------------------------------
 
-_KINDS = ("sum over N", "sum over another sum", "neither")
-_OBJECTIVES = (
-    "mean absolute error",
-    "mean loss + l2 |w|^2",
-    "median of the losses",
-    "log of the mean of exp(loss)",
-    "weighted mean, by weights c_i",
-    "AUC over all pairs",
-)
+_PARTS, _SUMS, _ROW = _NEEDS = ("its parts", "some sums", "every row")
 _SEALED = {
-    "mean absolute error": "75fddbda5e3da92a",
-    "mean loss + l2 |w|^2": "c249ef153548b2f1",
-    "median of the losses": "aa7eeedfbab12614",
-    "log of the mean of exp(loss)": "76fb5514d515f30c",
-    "weighted mean, by weights c_i": "eac95e5951b53f8d",
-    "AUC over all pairs": "fe7526b86f8d6d53",
+    "mean absolute error": "924fe281f007d75a",
+    "mean loss + l2 |w|^2": "7efe5e1d53d023a6",
+    "class-weighted mean": "97ab78d2516d5f7d",
+    "log of the mean of exp(loss)": "ee775123a66d3baa",
+    "variance of the errors": "4265a27d4ed42dea",
+    "pairs, squared": "e02be1ae8f16ab91",
+    "pairs, logistic": "705e107f6bf55fba",
+}
+_ABS, _PENALTY, _CLASSES, _LOG, _VAR, _SQUARED, _LOGISTIC = _OBJECTIVES = tuple(_SEALED)
+_BECAUSE: dict[tuple[str, Any], str] = {
+    (_ABS, _SUMS): "The absolute error: a kink in a term does not tie it to other terms.",
+    (_PENALTY, _SUMS): "The penalty: it is the same for every shard, and the weights add up to one.",
+    (_CLASSES, _PARTS): "The classes: her shards are alike in something that others need not be alike in.",
+    (_CLASSES, _ROW): "The classes: a weight that a row brings along is known where the row is.",
+    (_LOG, _PARTS): "The logarithm: less than one per cent is not nothing.",
+    (_LOG, _ROW): "The logarithm: all rows have a say in a row's weight, but who says that all must be seen?",
+    (_VAR, _PARTS): "The variance: what is that of a shard of one row?",
+    (_VAR, _ROW): "The variance: it needs to know the mean, but who needs the rows to know that?",
+    (_SQUARED, _PARTS): "Pairs: a shard never sees two rows that lie on two workers.",
+    (
+        _SQUARED,
+        _ROW,
+    ): "The squared pairs: that a term sees two rows does not yet mean that the two must meet.",
+    (_LOGISTIC, _PARTS): "Pairs: a shard never sees two rows that lie on two workers.",
+    (
+        _LOGISTIC,
+        _SUMS,
+    ): "The logistic pairs: a term mixes two scores inside a logarithm, and knows no row alone.",
 }
 
 
 def _which(rng: np.random.Generator) -> Iterator[Case]:
-    yield Case((), choices("10.1-4", dict.fromkeys(_OBJECTIVES, _KINDS), _SEALED))
+    yield Case((), choices("10.1-3", dict.fromkeys(_OBJECTIVES, _NEEDS), _SEALED, _BECAUSE))
 
 
-# -- 5: a tilted loss ---------------------------------------------------------------------------------------
+# -- 4: the gradient of a tilted loss -----------------------------------------------------------------------
+
+
+def _derived(rng: np.random.Generator) -> Iterator[Case]:
+    for sizes, tau in (([3, 1, 6], 0.7), ([5], 1.3), ([2] * 4, 0.2)):
+        N, d = sum(sizes), int(rng.integers(2, 5))
+        f, G = rng.uniform(0, 3, N), rng.standard_normal((N, d))
+        e = np.exp(tau * f)
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        share = np.bincount(owner, e) / e.sum()
+        p, var = e / e.sum(), float(f.var())
+        right = {"rows": p, "gradient": p @ G, "workers": share, "slope": var / 2}
+        n = np.array(sizes, float)
+        mistakes = [
+            ("The exponential's inner derivative has a factor that the front of F takes back.", "rows", tau * p),
+            ("These weights belong to a mean of exponentials; but F is its logarithm.", "rows", e / N),
+            ("The second step no longer uses the weights of the first.", "gradient", tau * (p @ G)),
+            ("That is the gradient of the mean loss: a tilt of zero.", "gradient", G.mean(axis=0)),
+            ("Workers weighted by their rows: that is right where all rows count alike.", "workers", n / N),
+            ("Every worker counts alike here, whatever its losses are.", "workers", np.full(len(n), 1 / len(n))),
+            ("A worker's weight is made of its mean loss here: a tilt looks at each row.", "workers",
+             _softmax(tau * np.bincount(owner, f) / n)),
+            ("Twice too much: of the exponential's square term only a part is left.", "slope", var),
+            ("The logarithm has been taken for a straight line.", "slope", (f * f).mean() / 2),
+            ("That is the value at tau = 0, and not what a small tau adds.", "slope", f.mean()),
+        ]  # fmt: skip
+        known = tuple((said, slip(k, v)) for said, k, v in mistakes if not np.allclose(v, right[k]))
+        yield Case((f, G, tau, sizes), steps(right), label=f"sizes = {sizes}", mistakes=known)
+
+
+def _softmax(z: Array) -> Array:
+    e = np.exp(z - z.max())
+    return np.asarray(e / e.sum())
+
+
+# -- 5: a tilted loss, by workers ---------------------------------------------------------------------------
 
 
 def _tilted(rng: np.random.Generator) -> Iterator[Case]:
-    for K, tau, empty in (
-        (1, 0.5, False),
-        (2, 0.5, False),
-        (3, 1.0, False),
-        (4, 0.3, True),
-        (5, 0.5, False),
-        (3, 2000.0, False),
-    ):
+    for K, tau in ((1, 0.5), (2, 0.5), (3, 1.0), (4, 0.3), (5, 0.5), (3, 2000.0)):
         d = int(rng.integers(3, 6))
-        sizes = unequal(rng, K, 3, (1, 4), empty)
+        sizes = unequal(rng, K, 3, (1, 4), empty=K == 4)
         X, y = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
         w = rng.standard_normal(d)
-        residual = X @ w - y
-        tilt = tau * residual**2
-        weights = np.exp(tilt - tilt.max())
-        g = 2 * X.T @ (weights * residual) / weights.sum()
-        args = tuple((a, b, w.copy(), tau) for a, b in dealt(X, y, sizes))
-        label = f"with {workers(K)}, tau = {tau:g}" + (", one without rows" if empty else "")
-        yield Case(args, _tilted_judge(g, K, d), K, label)
+        label = f"with {workers(K)}, tau = {tau:g}" + (", one without rows" if K == 4 else "")
+        yield _tilted_case(X, y, w, tau, sizes, label)
 
 
-def _tilted_judge(g: Array, K: int, d: int) -> Judge:
-    def judge(run: Run) -> None:
-        talked(run, 8 * max(2 * (K - 1), 1) * (d + 1 + K), "2 (K - 1) (d + 1 + K) numbers of 8 bytes")
-        for rank, given in enumerate(run.results):
-            same_array(given, g, f"the gradient of rank {rank}", rtol=1e-7, atol=1e-10)
+def _tilted_case(X: Array, y: Array, w: Array, tau: float, sizes: Array, label: str) -> Case:
+    K, d, N = len(sizes), len(w), len(y)
 
-    return judge
+    def judge_of(g: Array) -> Judge:
+        def judge(run: Run) -> None:
+            talked(run, 8 * max(2 * (K - 1), 1) * (d + 1 + K), "2 (K - 1) (d + 1 + K) numbers of 8 bytes")
+            for rank, given in enumerate(run.results):
+                if np.shape(given) == g.shape and not np.isfinite(np.asarray(given, float)).all():
+                    raise Wrong(f"rank {rank} has found no number: an exponential of thousands is infinite")
+                same_array(given, g, f"the gradient of rank {rank}", rtol=1e-7, atol=1e-10)
+
+        return judge
+
+    f, G = (X @ w - y) ** 2, 2 * (X @ w - y)[:, None] * X
+    tops = [max(f[at].max(initial=0), 0) for at in np.split(np.arange(N), np.cumsum(sizes)[:-1])]
+    p, q = _softmax(tau * f), np.exp(tau * (f - np.repeat(tops, sizes)))
+    inside = q / np.repeat([max(a.sum(), 1e-300) for a in np.split(q, np.cumsum(sizes)[:-1])], sizes)
+    g = p @ G
+    mistakes = [
+        ("Each worker has made its exponents small in its own way: its sums no longer compare with the others'.",
+         q @ G / q.sum()),
+        ("That is an average of the workers' own tilted gradients, by their rows: not the weights that they deserve.",
+         (inside * np.repeat(sizes, sizes) / N) @ G),
+        ("The rows are weighted, and then divided by how many they are: the weights do not add up to one.",
+         np.exp(np.minimum(tau * f, 700)) @ G / N),
+        ("All rows count alike here: the tilt is not in it.", G.mean(axis=0)),
+        ("There is a factor tau too much: what stands in front of the logarithm?", tau * g),
+    ]  # fmt: skip
+    args = tuple((a, b, w.copy(), tau) for a, b in dealt(X, y, sizes))
+    return Case(args, judge_of(g), K, label, mistakes=if_it_were(judge_of, *mistakes))
 
 
-# -- 6: break-even ------------------------------------------------------------------------------------------
+# -- 6: by the bytes or by the clock ------------------------------------------------------------------------
+
+_KEYS = ("data", "by_bytes", "steps", "clock", "share")
+_ROWS, _K, _D, _ROUNDS = 16_000, 4, 20, 9
 
 
-def _break_even(rng: np.random.Generator) -> Iterator[Case]:
-    yield _break_even_case(400, 20, 4, 10**9, "the lab's numbers, with an endless run")
-    yield _break_even_case(400, 20, 4, 50, "a tie")
-    for _ in range(3):
-        K = int(rng.integers(2, 9))
-        N = K * int(rng.integers(100, 5000))
-        yield _break_even_case(
-            N, int(rng.integers(2, 200)), K, int(rng.integers(1, 4 * N // K)), "other numbers"
-        )
-    yield _break_even_case(1000, 10, 1, 500, "one worker")
+def _clock(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _by_the_clock)
 
 
-def _break_even_case(N: int, d: int, K: int, T: int, label: str) -> Case:
-    gradients = 2 * (K - 1) * (d + 1) * T * 8
-    data = (K - 1) * (N // K) * (d + 1) * 8
+def _by_the_clock(answer: Any) -> None:
+    if not isinstance(answer, dict) or set(answer) != set(_KEYS):
+        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, _KEYS))}")
+    data = measured.read(answer["data"], 2, _ROUNDS)
+    if set(data.at) != {"ship", "sum"} or data.values.shape[1] != _ROUNDS or (data.values <= 0).any():
+        raise Wrong("the data are to be the seconds of 'ship' and of 'sum', nine rounds of each")
+    ship, total = (data.values[data.at.index(name)] for name in ("ship", "sum"))
+    even = _ROWS / 2  # N / (2 K)
+    told(answer, "by_bytes", even, {
+        "a worker's rows have been taken for those of all": even / _K,
+        "rank 0 has been made to send, too": even * _K / (_K - 1),
+        "only half of an all-reduce has been counted": 2 * even,
+        "one worker's messages of a step stand against everybody's rows": even * _K,
+    })  # fmt: skip
+    ratio, ships, sums = np.sort(ship / total), np.sort(ship), np.sort(total)
+    told(answer, "steps", ratio[[1, -2]], {
+        "from the least to the greatest is as wide as the most disturbed round makes it": ratio[[0, -1]],
+        "as short as this, it misses more often than once in twenty": ratio[[2, -3]],
+        "a shipment is measured in all-reduces here, not the other way round": 1 / ratio[[-2, 1]],
+        "a shipment of one round has been divided by an all-reduce of another": ships[[1, -2]] / sums[[-2, 1]],
+    })  # fmt: skip
+    clock = "sooner" if ratio[-2] < even else "later" if ratio[1] > even else "not decided"
+    if answer["clock"] != clock:
+        raise Wrong(f"clock says {answer['clock']!r}, which does not follow from your own by_bytes and steps")
+    beta = (_K - 1) * _ROWS * (_D + 1) * 8 / np.median(ship)
+    vector = (_D + 1) * 8 / beta / np.median(total)
+    share = 2 * (_K - 1) / _K * vector
+    told(answer, "share", share, {
+        "all workers' bytes have been put one behind the other": _K * share,
+        "the vector has been counted as sent once": vector,
+        "that is what the bytes leave unexplained": 1 - share,
+    })  # fmt: skip
 
-    def judge(answer: Any) -> None:
-        given = _parts(answer, ("gradient_bytes", "data_bytes", "cheaper"))
-        for value, expected, name in (
-            (given[0], gradients, "gradient_bytes"),
-            (given[1], data, "data_bytes"),
-        ):
-            if abs(number(value, name) - expected) >= 0.5:  # a formula in floats may be off in the last digit
-                raise Wrong(
-                    f"{name} is too {'large' if float(value) > expected else 'small'}: {float(value):.12g}"
-                )
-        right = "gradients" if gradients < data else "data" if data < gradients else "equal"
-        if given[2] not in ("gradients", "data", "equal"):
-            raise Wrong(f"cheaper must be 'gradients', 'data' or 'equal', not {given[2]!r}")
-        if given[2] != right:
-            raise Wrong(f"cheaper is {given[2]!r}, which contradicts your own two numbers")
 
-    return Case((N, d, K, T), judge, label=f"{label}: N = {N}, d = {d}, K = {K}, T = {T}")
+def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any]) -> None:
+    """Wrong, with its own sentence if it has one, unless the answer is right to one per cent."""
+    try:
+        same_array(answer[key], np.asarray(right), key, rtol=1e-2)
+    except Wrong:
+        given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
+        for said, value in wrong.items():
+            if np.shape(given) == np.shape(value) and np.allclose(given, value, rtol=1e-2, atol=0):
+                raise Wrong(f"{key}: {said}") from None
+        raise
 
 
 EXERCISES = (
-    Exercise(
-        "10.1-1",
-        "What one worker contributes",
-        "build",
-        2,
-        "contribution",
-        _contribution,
-        objectives=(1,),
-        withheld=("labkit.learn.LogisticRegression",),
-    ),
-    Exercise("10.1-2", "Together, with a penalty", "build", 2, "together", _together, objectives=(2,)),
-    Exercise(
-        "10.1-3",
-        "A mean and a deviation are sums, too",
-        "build",
-        4,
-        "standardise",
-        _standardise,
-        objectives=(1, 2),
-    ),
-    Exercise("10.1-4", "Which gradients are sums?", "build", 3, "", _which, objectives=(4,)),
-    Exercise("10.1-5", "A tilted loss", "build", 5, "tilted_gradient", _tilted, objectives=(1, 4)),
-    Exercise("10.1-6", "Gradients or data?", "build", 2, "traffic", _break_even, objectives=(3,)),
+    Exercise("10.1-1", "A check that lets everything pass", "debug", 4, "", _expose, objectives=(1, 2)),
+    Exercise("10.1-2", "Lost digits", "debug", 3, "standardise", _standardise, objectives=(1, 2)),
+    Exercise("10.1-3", "Seven objectives and one experiment", "criticise", 3, "", _which, objectives=(4,)),
+    Exercise("10.1-4", "What a tilt does", "derive", 4, "tilt", _derived, objectives=(4,)),
+    Exercise("10.1-5", "A tilted loss", "build", 3, "tilted_gradient", _tilted, objectives=(1, 4)),
+    Exercise("10.1-6", "By the bytes or by the clock?", "measure", 3, "", _clock, objectives=(3,)),
 )

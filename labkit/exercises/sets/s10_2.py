@@ -1,7 +1,7 @@
 """Problem set 10.2: mini-batch SGD, its noise, its ball, and what a bigger batch buys.
 
-The judges compute what is right from all examples (Cochran 1977, theorem 2.2; McCandlish et al. 2018, section 2 and appendix
-A.1), or by enumerating every batch. No solutions here.
+The judges compute what is right from all examples (Cochran 1977, theorem 2.2; McCandlish et al. 2018, section 2), or from
+second moments of the iterates (Bach and Moulines 2013; of their averages: Polyak and Juditsky 1992). No solutions here.
 
 Symbols: N examples, b per batch, K workers, B = K b, ``eta`` the learning rate, w (d,).
 """
@@ -16,11 +16,209 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.comm.run import Run
-from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
-from labkit.exercises.sets import spoke, workers
+from labkit.exercises import drawn, measured
+from labkit.exercises.exercise import Case, Exercise, Wrong, same_array
+from labkit.exercises.sets import if_it_were, slip, spoke, steps, workers
+from labkit.exercises.sets.s10_1 import told
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
+
+
+# -- 1: four workers' samplers on trial ---------------------------------------------------------------------
+
+_CAUSES = ("nothing", "forgets", "repeats", "no replacement", "one deck", "alike", "rewinds")
+_INNOCENT = "You accuse a sampler that does what it says: chance alone makes as much difference as you found"
+_GUILTY = {
+    "forgets": "their variances are nearly those of the law, but are these batches right on average?",
+    "repeats": "there is too much noise already in one worker, whatever the others do",
+    "no replacement": "one worker has a little less noise than it says, and four have a quarter of that",
+    "one deck": "four workers together have far less noise than four that know nothing of each other",
+    "alike": "each worker by itself keeps the law, and their average does not",
+    "rewinds": "all is as it says in one round, and even in the first few hundred: but 3000 rounds are more",
+}
+
+
+def _causes(rng: np.random.Generator) -> Iterator[Case]:
+    order = ["nothing", *rng.permutation(_CAUSES[1:]).tolist(), "nothing"]
+    for number, truth in enumerate(order, 1):
+        b, K, d = int(4 * rng.integers(3, 5)), 4, int(rng.integers(2, 5))
+        N = 4 * b + int(rng.integers(6, 13))
+        G = rng.standard_normal((N, d)) + 2 * rng.standard_normal(d)
+        g = G[_draws(truth, G, b, K, rng)].mean(axis=2)
+        yield Case((G, g, b), _cause_judge(truth), label=f"log {number}: N = {N}, b = {b}")
+
+
+def _draws(truth: str, G: Array, b: int, K: int, rng: np.random.Generator, R: int = 3000) -> Array:
+    """Batches (R, K, b) of a sampler with this fault."""
+    N = len(G)
+    if truth in ("no replacement", "one deck"):
+        hands, size = (R, b * K) if truth == "one deck" else (R * K, b)
+        return rng.permuted(np.tile(np.arange(N), (hands, 1)), axis=1)[:, :size].reshape(R, K, b)
+    drawn = rng.integers(N, size=(R, K, b))
+    if truth == "forgets":  # an example that is neither average nor an outlier
+        far = np.argsort(((G - G.mean(axis=0)) ** 2).sum(axis=1))[-N // 6]
+        drawn = (far + 1 + rng.integers(N - 1, size=(R, K, b))) % N
+    if truth == "repeats":
+        drawn = np.repeat(drawn[..., : b // 4], 4, axis=2)
+    if truth == "alike":
+        drawn[:] = drawn[:, :1]
+    return drawn[np.arange(R) % 375] if truth == "rewinds" else drawn
+
+
+def _cause_judge(truth: str) -> Judge:
+    def judge(answer: Any) -> None:
+        if not isinstance(answer, str) or answer not in _CAUSES:
+            raise Wrong(f"the cause must be one of {', '.join(map(repr, _CAUSES))}, not {answer!r}")
+        if answer != truth:
+            raise Wrong(_INNOCENT if truth == "nothing" else f"{answer!r} it is not: {_GUILTY[truth]}")
+
+    return judge
+
+
+# -- 2: the ball, in one dimension --------------------------------------------------------------------------
+
+
+def _ball(rng: np.random.Generator) -> Iterator[Case]:
+    for N, b, share in ((20, 1, 0.2), (20, 1, 0.8), (50, 8, 0.5), (20, 64, 0.9)):
+        x, y = rng.standard_normal(N), rng.standard_normal(N)
+        h = 2 * x * x
+        g = 2 * x * (x * (x @ y) / (x @ x) - y)
+        H, var, noise = float(h.mean()), float(h.var()) / b, float((g * g).mean()) / b
+        limit = 2 * H / (H * H + var)
+        eta = share * limit
+        a, kept, added = 1 - eta * H, (1 - eta * H) ** 2 + eta**2 * var, eta**2 * noise
+        v = added / (1 - kept)
+        right = {"kept": kept, "added": added, "settles": v, "stable": limit,
+                 "average": v * (1 + a) / (1 - a), "cured": noise / H**2}  # fmt: skip
+        mistakes = (
+            ("All examples are taken to be curved alike: the batch's curvature is random, too.", "kept", a * a),
+            ("The curvature's variance is that of one example, not of a batch.", "kept", a * a + eta**2 * var * b),
+            ("That is the mean factor: the square of a mean is no mean of squares.", "kept", a),
+            ("The noise added is that of one example, not of a batch.", "added", added * b),
+            ("Here no example may come twice in a batch, and none could be larger than N.", "added",
+             added * max(N - b, 0) / (N - 1)),
+            ("This settles as if all that is there were kept, but for the mean curvature.", "settles",
+             eta * noise / (H * (2 - eta * H))),
+            ("That is a distance, and the question is about its square.", "settles", math.sqrt(v)),
+            ("That is the limit of the full gradient.", "stable", 2 / H),
+            ("The iterates are taken to know nothing of each other: each is the last one and a step.", "average", v),
+            ("Each pair of iterates has been counted in one order only.", "average", v / (1 - a)),
+            ("This is the limit for a particular c, and not the least one.", "cured", 4 * noise / (3 * H * H)),
+        )  # fmt: skip
+        known = tuple((said, slip(k, z)) for said, k, z in mistakes if not np.isclose(z, right[k]))
+        label = f"N = {N}, eta = {eta:.4g}, b = {b}"
+        yield Case((x, y, eta, b), steps(right), label=label, mistakes=known)
+
+
+# -- 3: the best constant step for a budget -----------------------------------------------------------------
+
+
+def _budget(rng: np.random.Generator) -> Iterator[Case]:
+    for budgets in ((10, 100, 1000), (30, 300)):
+        lam, s, v0 = (float(z) for z in rng.uniform((0.5, 0.2, 20), (3, 2, 200)))
+        etas = np.geomspace(0.003, 1.6, 60) / lam
+        a, ball = 1 - etas * lam, etas * s / (lam * (2 - etas * lam))
+        T = np.array(budgets)[:, None]
+
+        def judge_of(V: Array, etas: Array = etas, budgets: tuple[int, ...] = budgets) -> Judge:
+            return lambda answer: _budget_judge(answer, etas, V, budgets)
+
+        right = a ** (2 * T) * v0 + (1 - a ** (2 * T)) * ball
+        mistakes = if_it_were(
+            judge_of,
+            ("The start is missing: a small rate has not yet forgotten it.", (1 - a ** (2 * T)) * ball),
+            ("The whole ball is there from the first step on.", a ** (2 * T) * v0 + ball),
+            (
+                "That is how a distance shrinks, not its square.",
+                np.abs(a) ** T * v0 + (1 - np.abs(a) ** T) * ball,
+            ),
+            ("There is no noise in these runs.", a ** (2 * T) * v0),
+        )
+        label = f"lam = {lam:.3g}, s = {s:.3g}, v0 = {v0:.3g}, T = {', '.join(map(str, budgets))}"
+        yield Case((lam, s, v0, budgets, etas), judge_of(right), label=label, mistakes=mistakes)
+
+
+def _budget_judge(answer: Any, etas: Array, V: Array, budgets: tuple[int, ...]) -> None:
+    axes = drawn.shown(answer)
+    for T, v in zip(budgets, V, strict=True):
+        drawn.curve(axes, etas, v, f"the expected squared distance after {T} steps")
+    best = V.argmin(axis=1)
+    drawn.curve(axes, etas[best], V.min(axis=1), "the best rate of each budget, one point for each")
+    for axis in "xy":
+        drawn.labelled(axes, axis)
+        if axes[f"{axis}scale"] != "log":
+            raise Wrong(f"the {axis} axis is linear: the small values of several decades lie on one spot")
+    words = " ".join(c["label"] for c in axes["curves"])
+    if not axes["legend"] or not all(str(T) in words for T in budgets):
+        raise Wrong("whoever sees only the figure can't tell which curve belongs to which budget")
+
+
+# -- 4: accumulate ------------------------------------------------------------------------------------------
+
+
+def _accumulated(rng: np.random.Generator) -> Iterator[Case]:
+    for K, m, clipped in ((1, 3, False), (2, 4, False), (3, 3, True), (4, 5, True), (5, 2, False)):
+        d = int(rng.integers(4, 8))
+        counts = rng.integers(1, 9, size=(K, m)) if K > 2 else np.full((K, m), 6)
+        if K > 2:
+            counts[int(rng.integers(K)), int(rng.integers(m))] = 0
+        if K == 4:
+            counts[-1] = 0
+        w, eta = rng.standard_normal(d), float(rng.uniform(0.05, 0.3))
+        label = f"with {workers(K)}, {m} micro-batches each, " + (
+            "all of one size"
+            if K < 3
+            else "uneven, one worker with nothing"
+            if K == 4
+            else "uneven, some empty"
+        )
+        yield _step_case(counts, w, eta, 0.5 if clipped else math.inf, rng, label)
+
+
+def _step_case(
+    counts: Array, w: Array, eta: float, most: float, rng: np.random.Generator, label: str
+) -> Case:
+    (K, m), d = counts.shape, len(w)
+    micros = [[(rng.standard_normal((n, d)), rng.standard_normal(n)) for n in row] for row in counts]
+
+    def clip(g: Array) -> Array:
+        return np.asarray(g * min(1.0, most / max(float(np.linalg.norm(g)), 1e-300)))
+
+    sums = np.array([[2 * X.T @ (X @ w - y) for X, y in row] for row in micros])  # (K, m, d)
+    means, N = sums / np.maximum(counts, 1)[..., None], counts.sum()
+    moved = w.copy()
+    for j in range(m):
+        part = sum(2 * X.T @ (X @ moved - y) for X, y in (row[j] for row in micros))
+        moved = moved - eta * clip(part / max(counts[:, j].sum(), 1)) / m
+    own = [clip(s / max(n, 1)) for s, n in zip(sums.sum(axis=1), counts.sum(axis=1), strict=True)]
+    right = w - eta * clip(sums.sum(axis=(0, 1)) / N)
+    mistakes = (
+        ("A short micro-batch counts as much here as a full one.", w - eta * clip(means.mean(axis=(0, 1)))),
+        ("The micro-batches' means are added up: the step grows with their number.",
+         w - eta * clip(means.sum(axis=1).mean(axis=0))),
+        ("Only the last micro-batch is in this step: the ones before have been overwritten.",
+         w - eta * clip(sums[:, -1].sum(axis=0) / max(counts[:, -1].sum(), 1))),
+        ("w has moved between the micro-batches: that is several small steps.", moved),
+        ("Each worker's gradient has been clipped, and not that of all examples.",
+         w - eta * (counts.sum(axis=1) @ np.array(own) / N)),
+        ("Each micro-batch has been clipped, and not the gradient of all examples.",
+         w - eta * np.einsum("km,kmd->d", counts, [[clip(g) for g in row] for row in means]) / N),
+        ("A sum has been clipped: the longer, the more examples it has.", w - eta * clip(sums.sum(axis=(0, 1))) / N),
+        ("Nothing has been clipped here.", w - eta * sums.sum(axis=(0, 1)) / N),
+    )  # fmt: skip
+
+    def judge_of(expected: Array) -> Judge:
+        def judge(run: Run) -> None:
+            _talked(run, d + 1)
+            for rank, given in enumerate(run.results):
+                same_array(given, expected, f"w of rank {rank}", rtol=1e-9, atol=1e-12)
+
+        return judge
+
+    known = if_it_were(judge_of, *((said, z) for said, z in mistakes if not np.allclose(z, right)))
+    args = tuple((row, w.copy(), eta, most) for row in micros)
+    return Case(args, judge_of(right), K, label + f", most = {most:g}", mistakes=known)
 
 
 def _talked(run: Run, numbers: int) -> None:
@@ -35,242 +233,97 @@ def _talked(run: Run, numbers: int) -> None:
             )
 
 
-def _close_judge(expected: float, what: str, rtol: float = 1e-8) -> Judge:
-    def judge(answer: Any) -> None:
-        if expected == 0:
-            if abs(number(answer, what)) > 1e-12:
-                raise Wrong(f"{what} is too large: {number(answer, what):.6g}")
-        else:
-            close(answer, expected, what, rtol=rtol)
-
-    return judge
+# -- 5: ten times faster ------------------------------------------------------------------------------------
 
 
-# -- 1: the variance ----------------------------------------------------------------------------------------
+def _weighed(rng: np.random.Generator) -> Iterator[Case]:
+    yield _weighed_case(4, 94.0, 1024, 9.0, 1e-3, 1e-4, "the lab's two runs")
+    for _ in range(3):
+        B1 = int(rng.integers(2, 30))
+        B2 = B1 * int(rng.integers(8, 100))
+        S_min, B_crit = float(rng.uniform(100, 3000)), float(rng.uniform(20, 800))
+        S1, S2 = (S_min * (1 + B_crit / B) for B in (B1, B2))
+        o, e = (float(z) for z in rng.uniform((2e-4, 1e-5), (1e-2, 1e-3)))
+        yield _weighed_case(B1, S1, B2, S2, o, e, "other runs")
 
 
-def _batch_variance(sigma2: float, b: int, N: int | None) -> float:
-    """sigma2 / b with replacement; with N, without: times (N - b) / (N - 1)."""
-    return sigma2 / b * (1.0 if N is None else (N - b) / max(N - 1, 1))
+def _weighed_case(B1: int, S1: float, B2: int, S2: float, o: float, e: float, label: str) -> Case:
+    more, saved = B2 * S2 - B1 * S1, S1 - S2
+    right = {
+        "examples": B2 * S2 / (B1 * S1),
+        "alone": S2 * (o + e * B2) / (S1 * (o + e * B1)),
+        "flips_at": e * more / (o * saved),
+        "B_crit": saved / (S2 / B1 - S1 / B2),
+    }
+    mistakes = (
+        ("The batches are compared, and not how many of them were taken.", "examples", B2 / B1),
+        ("The steps are compared: what did a step cost?", "examples", S2 / S1),
+        ("The seconds of one step have been compared, not those of the run.", "alone", (o + e * B2) / (o + e * B1)),
+        ("The time counts examples only: a step costs something besides.", "alone", B2 * S2 / (B1 * S1)),
+        ("That is how many times as short, not as long.", "alone", 1 / right["alone"]),
+        ("Here every worker takes the whole batch.", "flips_at", S1 * (o + e * B1) / (S2 * (o + e * B2))),
+        ("Only one step of either run has been weighed.", "flips_at", e * (B2 - B1) / o),
+        ("The larger batch is taken to be free of noise.", "B_crit", B1 * saved / S2),
+    )  # fmt: skip
+    known = tuple((said, slip(k, z)) for said, k, z in mistakes if not np.isclose(z, right[k]))
+    says = f"{label}: {S1:.4g} steps of {B1}, {S2:.4g} of {B2}, {o:.3g} s and {e:.3g} s"
+    return Case((B1, S1, B2, S2, o, e), steps(right), label=says, mistakes=known)
 
 
-def _variance(rng: np.random.Generator) -> Iterator[Case]:
-    for N, b, replacement in (
-        (30, 1, True),
-        (30, 6, True),
-        (30, 6, False),
-        (30, 30, False),
-        (12, 40, True),
-        (1, 1, False),
-    ):
-        G = rng.standard_normal((N, int(rng.integers(2, 6)))) + rng.standard_normal()
-        sigma2 = float(((G - G.mean(axis=0)) ** 2).sum(axis=1).mean())
-        expected = _batch_variance(sigma2, b, None if replacement else N)
-        label = f"N = {N}, b = {b}, {'with' if replacement else 'without'} replacement"
-        yield Case((G, b, replacement), _close_judge(expected, "the variance"), label=label)
+# -- 6: your machine's fastest batch ------------------------------------------------------------------------
+
+_BATCHES, _ROUNDS = (8, 32, 64, 4096), 9
+_KEYS = ("data", "example_s", "overhead_s", "best", "fastest", "p", "decided")
 
 
-# -- 2: the smallest batch ----------------------------------------------------------------------------------
+def _fastest(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _machine)
 
 
-def _batch(rng: np.random.Generator) -> Iterator[Case]:
-    yield _batch_case(8.0, 2.0**-2, None, "a batch that just reaches it")
-    yield _batch_case(8.0, 2.0**-2, 63, "few examples")
-    for N in (None, 500, 20_000):
-        sigma2, target = float(rng.uniform(5, 50)), float(rng.uniform(0.01, 0.2))
-        yield _batch_case(sigma2, target, N, "other numbers")
-    yield _batch_case(3.0, 50.0, 100, "a target that any batch meets")
-    yield _batch_case(3.0, 0.0, 100, "no noise at all")
-
-
-def _batch_case(sigma2: float, target: float, N: int | None, label: str) -> Case:
-    def enough(b: int) -> bool:
-        return _batch_variance(sigma2, b, N) <= target * (1 + 1e-12)
-
-    high = N if N is not None else math.ceil(sigma2 / target) + 1
-    low = 0  # the variance falls with b, so halve: enough at high, not yet at low
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-
-    def judge(answer: Any) -> None:
-        value = number(answer, "b")
-        if value != int(value):
-            raise Wrong(f"b should be a whole number of examples, but is {value:.6g}")
-        if value < 1 or (N is not None and value > N):
-            raise Wrong(f"b = {value:.6g} examples cannot be drawn")
-        if not enough(int(value)):
-            raise Wrong(f"a batch of {int(value)} still has too much noise")
-        if value > high:
-            raise Wrong(f"a batch of {int(value)} does it, but so does a smaller one")
-
-    how = "with replacement" if N is None else f"without replacement from N = {N}"
-    return Case(
-        (sigma2, target, N), judge, label=f"{label}: sigma2 = {sigma2:.4g}, target {target:.4g}, {how}"
-    )
-
-
-# -- 3: the ball, in one dimension --------------------------------------------------------------------------
-
-
-def _ball(rng: np.random.Generator) -> Iterator[Case]:
-    for N, b, share, label in (
-        (20, 1, 0.2, "a small step"),
-        (20, 1, 0.8, "a step at which the noise's growth with the distance counts"),
-        (50, 8, 0.5, "b = 8"),
-        (20, 2, 1.1, "a step beyond what is stable, where the answer is infinite"),
-        (20, 64, 0.9, "batches larger than the data"),
-    ):
-        x, y = rng.standard_normal(N), rng.standard_normal(N)
-        h = (
-            2 * (x * x).mean()
-        )  # the curvature; each step multiplies E e^2 by 1 - 2 eta h + eta^2 h2, and adds eta^2 g2
-        h2 = (1 - 1 / b) * h**2 + 4 * (x**4).mean() / b
-        g2 = 4 * (x**2 * (x * (x @ y) / (x @ x) - y) ** 2).mean() / b
-        eta = share * 2 * h / h2
-        expected = float(eta * g2 / (2 * h - eta * h2)) if share < 1 else math.inf
-        yield Case((x, y, eta, b), _ball_judge(expected), label=f"{label}, eta = {eta:.4g}, b = {b}")
-
-
-def _ball_judge(expected: float) -> Judge:
-    def judge(answer: Any) -> None:
-        if math.isinf(expected):
-            value = np.asarray(answer, dtype=float).reshape(-1)
-            if value.size != 1 or value[0] != math.inf:
-                raise Wrong(f"the mean squared distance is {value[0]:.6g}, but does it settle here at all?")
-            return
-        close(answer, expected, "the mean squared distance", rtol=1e-6)
-
-    return judge
-
-
-# -- 4: accumulate ------------------------------------------------------------------------------------------
-
-
-def _accumulated(rng: np.random.Generator) -> Iterator[Case]:
-    for K, m, uneven in ((1, 3, False), (2, 4, False), (3, 3, True), (4, 5, True), (5, 2, True)):
-        d = int(rng.integers(4, 8))
-        counts = rng.integers(1, 9, size=(K, m)) if uneven else np.full((K, m), 6)
-        if uneven:
-            counts[int(rng.integers(K)), int(rng.integers(m))] = 0
-            counts[-1] = 0 if K == 4 else counts[-1]
-        w, eta = rng.standard_normal(d), float(rng.uniform(0.05, 0.3))
-        micros = [[(rng.standard_normal((n, d)), rng.standard_normal(n)) for n in row] for row in counts]
-        X = np.concatenate([x for row in micros for x, _ in row])
-        y = np.concatenate([t for row in micros for _, t in row])
-        label = f"with {workers(K)}, {m} micro-batches each, " + (
-            "all of one size"
-            if not uneven
-            else "uneven, some empty"
-            if K != 4
-            else "uneven, one worker with nothing"
+def _machine(answer: Any) -> None:
+    if not isinstance(answer, dict) or set(answer) != set(_KEYS):
+        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, _KEYS))}")
+    data = measured.read(answer["data"], len(_BATCHES), _ROUNDS)
+    if set(data.at) != set(_BATCHES) or data.values.shape[1] != _ROUNDS or (data.values <= 0).any():
+        raise Wrong(
+            "the data are to be the seconds of a step with 8, 32, 64 and 4096 examples, nine rounds of each"
         )
-        judge = _step_judge(w - eta * 2 * X.T @ (X @ w - y) / len(y), d)
-        yield Case(tuple((row, w.copy(), eta) for row in micros), judge, K, label)
-
-
-def _step_judge(expected: Array, d: int) -> Judge:
-    def judge(run: Run) -> None:
-        _talked(run, d + 1)
-        for rank, w in enumerate(run.results):
-            same_array(w, expected, f"w of rank {rank}", rtol=1e-9, atol=1e-12)
-
-    return judge
-
-
-# -- 5: the noise scale, for nothing ------------------------------------------------------------------------
-
-
-def _scale(rng: np.random.Generator) -> Iterator[Case]:
-    for K in (2, 3, 4, 5):
-        b, d = int(rng.integers(2, 9)), int(rng.integers(3, 7))
-        w = rng.standard_normal(d)
-        X, y = rng.standard_normal((K, b, d)), rng.standard_normal((K, b))
-        means = np.array([2 * A.T @ (A @ w - t) / b for A, t in zip(X, y, strict=True)])
-        small2, big2 = float((means**2).sum(axis=1).mean()), float((means.mean(axis=0) ** 2).sum())
-        signal, sigma2 = (K * big2 - small2) / (K - 1), (small2 - big2) / (1 / b - 1 / (K * b))
-        expected = sigma2 / signal
-        args = tuple((A, t, w.copy()) for A, t in zip(X, y, strict=True))
-        yield Case(args, _scale_judge(expected, d), K, f"with {workers(K)}, b = {b}")
-
-
-def _scale_judge(expected: float, d: int) -> Judge:
-    def judge(run: Run) -> None:
-        _talked(run, d + 1)
-        for rank, value in enumerate(run.results):
-            close(value, expected, f"the estimate of rank {rank}", rtol=1e-6)
-
-    return judge
-
-
-# -- 6: which batch? ----------------------------------------------------------------------------------------
-
-
-def _plan(rng: np.random.Generator) -> Iterator[Case]:
-    for label, K in (("one worker", 1), ("eight workers", 8), ("many workers", 1024)):
-        S_min, B_crit = float(rng.uniform(100, 5000)), float(rng.uniform(20, 5000))
-        overhead_s, example_s = (float(x) for x in rng.uniform((0.005, 1e-4), (0.1, 1e-3)))
-        yield _plan_case(S_min, B_crit, K, overhead_s, example_s, label)
-
-
-def _plan_case(S_min: float, B_crit: float, K: int, overhead_s: float, example_s: float, label: str) -> Case:
-    def total(B: float) -> float:
-        return S_min * (1 + B_crit / B) * (overhead_s + B / K * example_s)
-
-    low, high = -10.0, 40.0  # the logarithm of B: the total falls, then rises
-    golden = (math.sqrt(5) - 1) / 2
-    for _ in range(200):
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        low, high = (low, right) if total(math.exp(left)) < total(math.exp(right)) else (left, high)
-    least = total(math.exp((low + high) / 2))
-
-    def judge(answer: Any) -> None:
-        if not isinstance(answer, (tuple, list)) or len(answer) != 2:
-            raise Wrong(f"return two things, B and seconds, not {type(answer).__name__}")
-        B, seconds = number(answer[0], "B"), number(answer[1], "seconds")
-        if B <= 0:
-            raise Wrong(f"B must be positive, but is {B:.6g}")
-        if total(B) > least * (1 + 1e-9):
-            raise Wrong(f"with B = {B:.6g} the run is not the fastest")
-        close(seconds, least, "seconds", rtol=1e-6)
-
-    says = f"{label}: S_min = {S_min:.4g}, B_crit = {B_crit:.4g}, K = {K}, {overhead_s:.3g} s and {example_s:.3g} s"
-    return Case((S_min, B_crit, K, overhead_s, example_s), judge, label=says)
+    t = np.array([data.values[data.at.index(B)] for B in _BATCHES])
+    B = np.array(_BATCHES, float)
+    low, high = np.median(t[0]), np.median(t[-1])
+    e = (high - low) / (B[-1] - B[0])
+    o = low - B[0] * e
+    run = 8.7 * (1 + 39.4 / B)[:, None] * t
+    first, second = np.argsort(np.median(run, axis=1))[:2]
+    wins = int((run[first] < run[second]).sum())
+    tail = [
+        sum(math.comb(_ROUNDS, i) for i in range(k, _ROUNDS + 1)) / 2**_ROUNDS for k in range(_ROUNDS + 1)
+    ]
+    p = min(1.0, 2 * tail[max(wins, _ROUNDS - wins)])
+    told(answer, "example_s", e, {"a step's overhead has been shared out to its examples": high / B[-1]})
+    told(answer, "overhead_s", o, {"its examples take a part of the smallest step's time": low})
+    told(answer, "best", math.sqrt(39.4 * o / e), {
+        "that is the critical batch, whatever a step costs": 39.4,
+        "there the two costs of one step are equal: the number of steps has not been asked": o / e,
+        "the square of what falls and of what grows": 39.4 * o / e})  # fmt: skip
+    told(answer, "fastest", B[first], {
+        "that is the batch with the shortest step": B[t.mean(axis=1).argmin()],
+        "that is the batch with the cheapest example": B[(np.median(t, axis=1) / B).argmin()]})  # fmt: skip
+    told(answer, "p", p, {
+        "one direction only has been counted: before the data, either might have been faster": p / 2,
+        "a chance of just so many rounds, not of so many or more": 2 * math.comb(_ROUNDS, wins) / 2**_ROUNDS,
+        "that is a share of rounds": wins / _ROUNDS})  # fmt: skip
+    if answer["decided"] != ("yes" if p < 0.05 else "no"):
+        raise Wrong(f"decided says {answer['decided']!r}, which does not follow from your own p")
 
 
 EXERCISES = (
+    Exercise("10.2-1", "Samplers on trial", "debug", 4, "cause", _causes, objectives=(1,)),
+    Exercise("10.2-2", "A ball and two cures", "derive", 4, "ball", _ball, objectives=(2,)),
+    Exercise("10.2-3", "The best constant step", "plot", 3, "budget_figure", _budget, objectives=(2,)),
     Exercise(
-        "10.2-1",
-        "The variance of a batch",
-        "build",
-        2,
-        "gradient_variance",
-        _variance,
-        objectives=(1,),
+        "10.2-4", "Accumulate, then talk once", "build", 3, "accumulated_step", _accumulated, objectives=(4,)
     ),
-    Exercise(
-        "10.2-2", "The smallest batch that will do", "build", 2, "smallest_batch", _batch, objectives=(1,)
-    ),
-    Exercise(
-        "10.2-3",
-        "The noise ball in one dimension",
-        "build",
-        4,
-        "ball",
-        _ball,
-        objectives=(2,),
-    ),
-    Exercise(
-        "10.2-4", "Accumulate, then talk once", "build", 4, "accumulated_step", _accumulated, objectives=(4,)
-    ),
-    Exercise(
-        "10.2-5",
-        "The noise scale for nothing",
-        "build",
-        4,
-        "noise_scale",
-        _scale,
-        objectives=(3,),
-    ),
-    Exercise("10.2-6", "The fastest batch", "build", 3, "fastest_batch", _plan, objectives=(3,)),
+    Exercise("10.2-5", "Ten times faster, they say", "criticise", 3, "weigh", _weighed, objectives=(3,)),
+    Exercise("10.2-6", "Your machine's fastest batch", "measure", 3, "", _fastest, objectives=(3,)),
 )
