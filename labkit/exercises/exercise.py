@@ -130,11 +130,13 @@ def same_array(
     array = _real(answer)
     if array is None:
         raise Wrong(f"{what} should be an array of numbers, but is {_kind(answer)}")
-    if array.shape != np.shape(expected):
+    if array.shape != np.shape(expected) and (
+        array.size or np.size(expected)
+    ):  # an empty list has no columns
         raise Wrong(f"{what} should have shape {np.shape(expected)}, but has {array.shape}")
     if not np.isfinite(array).all():
         raise Wrong(f"{what} holds values that are not finite")
-    coarse = _float32(answer)
+    array, coarse = array.reshape(np.shape(expected)), _float32(answer)
     least = coarse * float(np.max(np.abs(expected), initial=0.0))
     off = ~np.isclose(array, expected, rtol=max(rtol, coarse), atol=max(atol, least))
     if off.any():

@@ -89,3 +89,18 @@ def each_rank(run: Run, expected: Array, what: str) -> None:
         same_array(w, expected, f"{what} of rank {rank}", rtol=1e-9, atol=1e-12)
     if any(np.asarray(w).tobytes() != np.asarray(run.results[0]).tobytes() for w in run.results):
         raise Wrong("the ranks hold different bits: they will drift apart, so let all add in the same order")
+
+
+def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any]) -> None:
+    """Wrong unless what a dict of conclusions says under ``key`` is right to one per cent.
+
+    wrong: by its sentence, each value that is recognised as a mistake.
+    """
+    try:
+        same_array(answer[key], np.asarray(right), key, rtol=1e-2)
+    except Wrong:
+        given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
+        for said, value in wrong.items():
+            if np.shape(given) == np.shape(value) and np.allclose(given, value, rtol=1e-2, atol=0):
+                raise Wrong(f"{key}: {said}") from None
+        raise

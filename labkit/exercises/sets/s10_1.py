@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from labkit.comm.run import Run
 from labkit.exercises import measured
 from labkit.exercises.exercise import Case, Exercise, Wrong, choices, same_array
-from labkit.exercises.sets import dealt, if_it_were, slip, steps, talked, unequal, workers
+from labkit.exercises.sets import dealt, if_it_were, slip, steps, talked, told, unequal, workers
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
@@ -305,18 +305,6 @@ def _by_the_clock(answer: Any) -> None:
         "the vector has been counted as sent once": vector,
         "that is what the bytes leave unexplained": 1 - share,
     })  # fmt: skip
-
-
-def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any]) -> None:
-    """Wrong, with its own sentence if it has one, unless the answer is right to one per cent."""
-    try:
-        same_array(answer[key], np.asarray(right), key, rtol=1e-2)
-    except Wrong:
-        given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
-        for said, value in wrong.items():
-            if np.shape(given) == np.shape(value) and np.allclose(given, value, rtol=1e-2, atol=0):
-                raise Wrong(f"{key}: {said}") from None
-        raise
 
 
 EXERCISES = (

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from labkit.comm.run import Run
 from labkit.exercises import drawn, measured
 from labkit.exercises.exercise import Case, Exercise, Wrong, same_array
-from labkit.exercises.sets import if_it_were, slip, spoke, steps, workers
-from labkit.exercises.sets.s10_1 import told
+from labkit.exercises.sets import if_it_were, slip, spoke, steps, told, workers
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
