@@ -2,57 +2,77 @@
 
 from __future__ import annotations
 
-import math
+import json
+from functools import partial
+from math import comb
 
+import matplotlib.pyplot as plt
 import numpy as np
 
-from labkit.collectives import ring
+from labkit import evidence
 from labkit.exercises import Case
-from labkit.exercises.sets.s10_6 import _ages, _chosen, _frontier
+from labkit.exercises.sets.s10_6 import _schedules_judge
+from labkit.timing import Asynchronous, Synchronous
 
-# -- 1 --------------------------------------------------------------------------------------------------------------
-
-
-def staleness(start_s, end_s):
-    applied = np.sort(end_s.ravel())
-    version_read = np.searchsorted(applied, start_s, side="right")
-    return np.searchsorted(applied, end_s, side="left") - version_read
+# -- 1 ----------------------------------------------------------------------------------------------------------------
 
 
-def stale_with_its_own(start_s, end_s):
-    return staleness(start_s, end_s) + 1
+def two_ages(a, eta, L):
+    x = eta * L
+    largest = min(1 / (1 - a), 2 / (2 * a - 1)) if a > 1 / 2 else 1 / (1 - a)
+    cosine = (1 - a * largest) / 2  # e^(i theta) + e^(-i theta) = 1 - a eta L
+    return {
+        "polynomial": [1, a * x - 1, (1 - a) * x],
+        "at_minus_one": 1 - (a * x - 1) + (1 - a) * x,
+        "product": (1 - a) * x,
+        "largest": largest / L,
+        "swing": 2 * np.pi / np.arccos(cosine) if a < 3 / 4 else 2,
+        "share": 3 / 4,
+    }
 
 
-def stale_reads_too_early(start_s, end_s):
-    applied = np.sort(end_s.ravel())
-    return np.searchsorted(applied, end_s) - np.searchsorted(applied, start_s)
+def derived(step, how):
+    return lambda a, eta, L: two_ages(a, eta, L) | {step: how(a, eta, L)}
 
 
-def stale_in_steps(start_s, end_s):
-    """How many steps the fastest other worker made meanwhile."""
-    return np.array([[max(((e > s) & (e < f)).sum() for e in end_s) for s, f in zip(*row, strict=True)]
-                     for row in zip(start_s, end_s, strict=True)])  # fmt: skip
+# -- 2 ----------------------------------------------------------------------------------------------------------------
 
 
-def stale_by_rank(start_s, end_s):
-    return np.full(start_s.shape, len(start_s) - 1)
+def rounds(tau, U):
+    u = np.arange(U)
+    return u - u % (tau + 1)
 
 
-def stale_by_step(start_s, end_s):
-    """Versions as if the updates came in order of the steps."""
-    K, T = end_s.shape
-    own = np.add.outer(np.arange(K), K * np.arange(T))
-    return own - np.searchsorted(np.sort(end_s.ravel()), start_s, side="right")
+def shuffled(tau, U, seed=0):
+    K, rng = tau + 1, np.random.default_rng(seed)
+    ages = [np.arange(K)] + [rng.permutation(K) for _ in range(U // K - 1)]
+    return np.arange(U) - np.concatenate(ages)
 
 
-# -- 2 --------------------------------------------------------------------------------------------------------------
+def two_schedules(tau, eta_L, U):
+    return shuffled(tau, U).tolist(), rounds(tau, U).tolist()
 
 
-def may_go(finished, waiting, slack):
-    return [k for k in waiting if finished[k] - min(finished) <= slack]
+def the_oldest_always(tau, eta_L, U):
+    return shuffled(tau, U), np.maximum(np.arange(U) - tau, 0)
 
 
-# -- 3 --------------------------------------------------------------------------------------------------------------
+def other_ages(tau, eta_L, U):
+    """The same mean and maximum: half the ages 0 and half tau."""
+    few = np.where(np.arange(U) % 2 == 0, 0, tau)
+    few[: tau + 1] = np.arange(tau + 1)
+    short = int(rounds_sum(tau, U) - few.sum())
+    for u in range(tau + 1, U):
+        add = int(np.clip(short, -few[u], tau - few[u]))
+        few[u], short = few[u] + add, short - add
+    return np.arange(U) - few, rounds(tau, U)
+
+
+def rounds_sum(tau, U):
+    return (np.arange(U) - rounds(tau, U)).sum()
+
+
+# -- 3 ----------------------------------------------------------------------------------------------------------------
 
 
 def stale_sgd(grad, w0, eta, read, aware):
@@ -76,242 +96,153 @@ def sgd_with(
     return mutant
 
 
-def sgd_in_place(grad, w0, eta, read, aware):
-    w, path = np.array(w0, dtype=float), []
-    for u, version in enumerate(read):
+def as_given(grad, w0, eta, read, aware):
+    """The notebook's program, on a copy of w0: every version is the same array."""
+    w = w0.copy()
+    path = [w]
+    for version in read:
+        staleness = len(path) - version
+        step = eta / staleness if aware else eta
+        w -= step * grad(path[version], len(path) - 1)
         path.append(w)
-        w -= (eta / max(1, u - version) if aware else eta) * grad(path[version], u)
-    return np.array([*path, w])
+    return np.array(path)
 
 
-# -- 4 --------------------------------------------------------------------------------------------------------------
+# -- 4 ----------------------------------------------------------------------------------------------------------------
+
+LINE = """{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": ["barrier", "backup", "none"], "values": [[0.1701914819968806, 0.3172511859993392, 0.14657405899924925, 0.20148996200077818, 0.17350022299797274], [0.1391335180014721, 0.1980299799979548, 0.08497709200310055, 0.11921589600024163, 0.09972638500039466], [0.09472849599842448, 0.0983852739991562, 0.08043056099995738, 0.16572590899886563, 0.07391290300074616]], "span_s": 10.27546939199965, "seal": "e06f56d586c3"}"""  # noqa: E501
+BARRIER, BACKUP, NONE = np.array(json.loads(LINE)["values"])
 
 
-def largest_step(p, q, a):
-    n = max(p, q) + 1
-
-    def converges(eta):
-        c = np.zeros(n + 1)
-        c[:2] = 1, -1
-        c[1 + p] += eta * a
-        c[1 + q] += eta * (1 - a)
-        return np.abs(np.roots(c)).max() < 1
-
-    low, high = 0.0, 1e-3
-    while converges(high):
-        low, high = high, high * 1.02
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if converges(middle) else (low, middle)
-    return low
+def concluded(**other):
+    pairs = [evidence.median(BARRIER / BACKUP), evidence.median(BACKUP / NONE)]
+    return {
+        "data": LINE,
+        "ratios": [p.center for p in pairs],
+        "intervals": [(p.low, p.high) for p in pairs],
+        "sooner": [int(p.low > 1) - int(p.high < 1) for p in pairs],
+        "even": 3 / float(np.median(BARRIER / NONE)),
+    } | other
 
 
-def constant(tau):
-    """The largest step for a constant delay."""
-    return 2 * np.sin(np.pi / (2 * (2 * tau + 1)))
+def loose(x, y):
+    return x.min() / y.max(), x.max() / y.min()
 
 
-def step_of_the_mean_delay(p, q, a):
-    return constant(round(a * p + (1 - a) * q))
+# -- 5 ----------------------------------------------------------------------------------------------------------------
 
 
-def step_by_a_random_run(p, q, a):
-    """Draws the delay anew at each update: another schedule, another frontier."""
-    u = np.arange(2000)
-    tau = np.where(np.random.default_rng(0).random(2000) < a, p, q)
-    read, eta = np.maximum(u - tau, 0), 0.01
-
-    def shrinks(eta):
-        w = np.ones(2001)
-        for i, version in enumerate(read):
-            w[i + 1] = w[i] - eta * w[version]
-        return abs(w[1334:]).max() < abs(w[667:1334]).max()
-
-    while shrinks(eta):
-        eta *= 1.01
-    return eta
-
-
-# -- 5 --------------------------------------------------------------------------------------------------------------
-
-
-def walk(X, y, w, eta, H):
-    for _ in range(H if len(y) else 0):
-        w = w - eta * 2 * X.T @ (X @ w - y) / len(y)
-    return w
+def one_clock(X, fresh, stale, unit=1e3, scale="log", label="time (ms)", free=None, meet=None, drop=None):
+    policies = {"barrier": Synchronous(), "backup": Synchronous(backups=1), "none": Asynchronous()}
+    fig, ax = plt.subplots()
+    for name, policy in policies.items():
+        log, eta = policy.updates(X), stale if name == "none" else fresh
+        read = log.read if name == "none" else np.arange(log.U)
+        read = np.arange(log.U) if free == "fresh" else read
+        eta = fresh if free == "same step" else eta
+        w = [1.0]
+        for u, version in enumerate(read):
+            w.append(w[u] - eta * w[version])
+        at = log.applied_s
+        if name == "barrier" and meet:
+            at = meet(X)
+        if name == "backup" and drop:
+            at = drop(X)
+        t = np.arange(log.U + 1) if unit is None else unit * np.append(0, at)
+        ax.plot(t, np.square(w) / 2, label=name)
+    ax.set(yscale=scale, xlabel=label, ylabel="loss")
+    ax.legend()
+    plt.close(fig)
+    return fig
 
 
-def local_round(comm, X, y, w, eta, H):
-    total = ring.allreduce(comm, np.append(walk(X, y, w, eta, H) * len(y), len(y)))
-    return total[:-1] / total[-1]
+# -- 6 ----------------------------------------------------------------------------------------------------------------
 
 
-def round_mean_of_all(comm, X, y, w, eta, H):
-    return ring.allreduce(comm, walk(X, y, w, eta, H)) / comm.K
+def second_tuning(etas, barrier, free, choose=slice(3), judge=slice(3, None), sides=2):
+    b, f = (int(np.argmin(np.median(x[choose], axis=0))) for x in (barrier, free))
+    ratio = free[judge, f] / barrier[judge, b]
+    n, k = len(ratio), int((ratio < 1).sum())
+    tail = sum(comb(n, i) for i in range(max(k, n - k), n + 1)) / 2**n
+    return {
+        "rates": (etas[b], etas[f]),
+        "reported": np.median(free[judge, b] / barrier[judge, b]),
+        "fair": np.median(ratio),
+        "chance": min(1, sides * tail),
+        "edge": [i in (0, len(etas) - 1) for i in (b, f)],
+    }
 
 
-def round_synchronous(comm, X, y, w, eta, H):
-    """Right for H = 1; talks after every step."""
-    for _ in range(H):
-        total = ring.allreduce(comm, np.append(2 * X.T @ (X @ w - y), len(y)))
-        w = w - eta * total[:-1] / total[-1]
-    return w
-
-
-def round_one_step(comm, X, y, w, eta, H):
-    return local_round(comm, X, y, w, eta, 1)
-
-
-def round_sum_of_gradients(comm, X, y, w, eta, H):
-    own = w
-    for _ in range(H):
-        own = own - eta * 2 * X.T @ (X @ own - y)
-    total = ring.allreduce(comm, np.append(own * len(y), len(y)))
-    return total[:-1] / total[-1]
-
-
-def round_alone(comm, X, y, w, eta, H):
-    return walk(X, y, w, eta, H)
-
-
-def round_nan(comm, X, y, w, eta, H):
-    own = w
-    with np.errstate(invalid="ignore"):
-        for _ in range(H):
-            own = own - eta * 2 * X.T @ (X @ own - y) / np.float64(len(y))
-    total = ring.allreduce(comm, np.append(own * len(y), len(y)))
-    return total[:-1] / total[-1]
-
-
-def round_of_fresh_gradients(comm, X, y, w, eta, H):
-    """All H steps with the gradient at the round's start."""
-    g = 2 * X.T @ (X @ w - y) / max(len(y), 1)
-    total = ring.allreduce(comm, np.append((w - H * eta * g) * len(y), len(y)))
-    return total[:-1] / total[-1]
-
-
-# -- 6 --------------------------------------------------------------------------------------------------------------
-
-
-def best_backups(X, comm_s, serial, parallel):
-    K = len(X)
-    ordered = np.sort(X, axis=0)
-    total = [(serial + parallel / (K - b)) * (ordered[K - b - 1].mean() + comm_s) for b in range(K)]
-    b = int(np.argmin(total))
-    return b, float(total[b])
-
-
-def choose(time, rounds=lambda m, serial, parallel: serial + parallel / m):
-    def mutant(X, comm_s, serial, parallel):
-        K = len(X)
-        total = [rounds(K - b, serial, parallel) * time(X, K - b, comm_s) for b in range(K)]
-        b = int(np.argmin(total))
-        return b, float(total[b])
-
-    return mutant
-
-
-def nth(X, m):
-    return np.sort(X, axis=0)[m - 1].mean()
+def retuned(step, how):
+    return lambda *q: second_tuning(*q) | {step: how(second_tuning(*q), *q)}
 
 
 SOLUTIONS = {
-    "10.6-1": staleness,
-    "10.6-2": may_go,
+    "10.6-1": two_ages,
+    "10.6-2": two_schedules,
     "10.6-3": stale_sgd,
-    "10.6-4": largest_step,
-    "10.6-5": local_round,
-    "10.6-6": best_backups,
+    "10.6-4": concluded(),
+    "10.6-5": one_clock,
+    "10.6-6": second_tuning,
 }
 
 MUTANTS = {
     "10.6-1": [
-        stale_with_its_own,
-        stale_reads_too_early,
-        stale_in_steps,
-        stale_by_rank,
-        stale_by_step,
-        lambda start, end: float(staleness(start, end).mean()),
-        lambda start, end: staleness(start, end).ravel(),
+        derived("polynomial", lambda a, eta, L: [1, (1 - a) * eta * L - 1, a * eta * L]),
+        derived("polynomial", lambda a, eta, L: [1, 1 - a * eta * L, (a - 1) * eta * L]),
+        derived("largest", lambda a, eta, L: 1 / (1 - a) / L),
+        derived("largest", lambda a, eta, L: (1 + a) / L),
+        derived("largest", lambda a, eta, L: 2 / L),
+        derived("swing", lambda a, eta, L: 6),
+        derived("share", lambda a, eta, L: 1 / 2),
     ],
     "10.6-2": [
-        lambda finished, waiting, slack: [k for k in waiting if finished[k] - min(finished) < slack],
-        lambda finished, waiting, slack: [k for k in waiting if max(finished) - finished[k] <= slack],
-        lambda finished, waiting, slack: [
-            k for k in range(len(finished)) if finished[k] - min(finished) <= slack
-        ],
-        lambda finished, waiting, slack: [
-            k for k in waiting if finished[k] - min(finished[j] for j in waiting) <= slack
-        ],
-        lambda finished, waiting, slack: [k for k in waiting if finished[k] + 1 - min(finished) <= slack],
-        lambda finished, waiting, slack: list(waiting),
-        lambda finished, waiting, slack: len(may_go(finished, waiting, slack)),
+        lambda tau, eta_L, U: two_schedules(tau, eta_L, U)[::-1],
+        lambda tau, eta_L, U: (rounds(tau, U), rounds(tau, U)),
+        lambda tau, eta_L, U: (shuffled(tau, U), shuffled(tau, U, seed=1)),
+        lambda tau, eta_L, U: (np.arange(U), rounds(tau, U)),
+        the_oldest_always,
+        other_ages,
     ],
     "10.6-3": [
+        as_given,
         sgd_with(base=lambda u, v: v),
         sgd_with(at=lambda u, v: u),
-        sgd_with(at=lambda u, v: max(v - 1, 0)),
         sgd_with(divide=lambda tau: tau + 1),
-        sgd_with(divide=lambda tau: tau or math.inf),
         sgd_with(when=lambda aware: True),
         sgd_with(when=lambda aware: False),
-        sgd_in_place,
-        lambda *q: stale_sgd(*q)[-1],
-        lambda *q: stale_sgd(*q)[1:],
     ],
     "10.6-4": [
-        step_of_the_mean_delay,
-        step_by_a_random_run,
-        lambda p, q, a: constant(max(p, q)),
-        lambda p, q, a: a * constant(p) + (1 - a) * constant(q),
-        lambda p, q, a: largest_step(p, q, 1 - a),
-        lambda p, q, a: 1.01 * largest_step(p, q, a),
-        lambda p, q, a: 0.99 * largest_step(p, q, a),
-        lambda p, q, a: -largest_step(p, q, a),
+        concluded(ratios=[1 / x for x in concluded()["ratios"]]),
+        concluded(ratios=[np.median(BARRIER) / np.median(BACKUP), np.median(BACKUP) / np.median(NONE)]),
+        concluded(intervals=[loose(BARRIER, BACKUP), loose(BACKUP, NONE)]),
+        concluded(sooner=[0, 0]),
+        concluded(sooner=[1, 1]),
+        concluded(even=3 * float(np.median(BARRIER / NONE))),
     ],
     "10.6-5": [
-        round_mean_of_all,
-        round_synchronous,
-        round_one_step,
-        round_sum_of_gradients,
-        round_alone,
-        round_nan,
-        round_of_fresh_gradients,
+        partial(one_clock, free="fresh"),
+        partial(one_clock, free="same step"),
+        partial(one_clock, unit=None),
+        partial(one_clock, unit=1),
+        partial(one_clock, scale="linear"),
+        partial(one_clock, label="time"),
+        partial(one_clock, meet=lambda X: X.mean(axis=0).cumsum()),
+        partial(one_clock, drop=lambda X: np.sort(X, axis=0)[-2].cumsum()),
     ],
     "10.6-6": [
-        choose(lambda X, m, c: nth(X, m) + c, rounds=lambda m, s, p: s + p / 8),
-        choose(lambda X, m, c: nth(X, m)),
-        choose(lambda X, m, c: X.max(axis=0).mean() + c),
-        choose(lambda X, m, c: np.sort(X.mean(axis=1))[m - 1] + c),
-        choose(lambda X, m, c: nth(X, len(X) - m + 1) + c),
-        choose(lambda X, m, c: nth(X, max(m - 1, 1)) + c),
-        choose(lambda X, m, c: nth(X, m) + c, rounds=lambda m, s, p: p / m),
-        choose(lambda X, m, c: np.median(np.sort(X, axis=0)[m - 1]) + c),
-        lambda *q: best_backups(*q)[0],
-        lambda X, *q: (len(X) - best_backups(X, *q)[0], best_backups(X, *q)[1]),
-        lambda X, *q: (min(1, len(X) - 1), best_backups(X, *q)[1]),
+        partial(second_tuning, choose=slice(None)),
+        partial(second_tuning, judge=slice(None)),
+        partial(second_tuning, sides=1),
+        retuned("fair", lambda right, *q: right["reported"]),
+        retuned("fair", lambda right, *q: 1 / right["fair"]),
+        retuned("rates", lambda right, *q: (right["rates"][0], right["rates"][0])),
     ],
 }
 
 
-def many(rng):
-    """Forty workers."""
-    X = rng.lognormal(0, 1.5, (40, 30))
-    end = np.cumsum(X, axis=1)
-    start = np.concatenate([np.zeros((40, 1)), end[:, :-1]], axis=1)
-    yield Case((start, end), _ages(start, end), label="hidden, K = 40")
+def a_long_round(rng):
+    yield Case((31, 0.07, 1920), _schedules_judge(31, 0.07, 1920), label="hidden, tau = 31")
 
 
-def far_apart(rng):
-    """Long delays, and delays named the other way round."""
-    for p, q, a in ((0, 60, 0.6), (25, 2, 0.35)):
-        yield Case((p, q, a), _frontier(p, q, a), label=f"hidden, p = {p}, q = {q}, a = {a}")
-
-
-def no_noise(rng):
-    """Nothing to average: the fastest worker alone is best."""
-    X = rng.exponential(1.0, (5, 50)) + 0.01
-    yield Case((X, 0.0, 10.0, 0.0), _chosen(X, 0.0, 10.0, 0.0), label="hidden, parallel = 0")
-
-
-HIDDEN = {"10.6-1": many, "10.6-4": far_apart, "10.6-6": no_noise}
+HIDDEN = {"10.6-2": a_long_round}

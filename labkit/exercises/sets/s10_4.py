@@ -1,269 +1,369 @@
 """Problem set 10.4: asynchronous SGD.
 
-The judges compute what is right from the questions: rates of workers that don't wait (Dean et al. 2012), the versions that
-the asynchronous and the SSP recurrences say were there (Ho et al. 2013), a memory with loads and stores (Recht et al. 2011).
-No solutions here.
+The judges compute what is right from the questions: staleness by counting versions, rates of workers that don't wait and
+of a busy server (Dean et al. 2012), the versions that the SSP recurrence says were there (Ho et al. 2013), a memory with
+loads and stores (Recht et al. 2011). Measurements are judged by their own data. No solutions here.
 
-Symbols: K workers (ranks 1 to K; rank 0 is the server), T steps, w (d,), ``tau`` staleness, ``eta`` the learning rate.
+Symbols: K workers (ranks 1 to K; rank 0 is the server), T steps, U updates, w (d,), ``tau`` staleness, ``eta`` the learning
+rate, m of d features.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from labkit import evidence
 from labkit.comm.run import Run
 from labkit.comm.simulated import Simulated
-from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
-from labkit.exercises.sets import workers
+from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
+from labkit.exercises.measured import read
+from labkit.exercises.sets import Judge, slip, steps, workers
 from labkit.network.link import Link
 from labkit.timing import Asynchronous, StaleSynchronous, Trace
 
 Array = NDArray[Any]
 FREE = Link(alpha=0.0, beta=1e30)
+SERVER = ("labkit.learn.serve", "labkit.learn.work", "labkit.learn.parameter_server")
 
 
-def _parts(answer: Any, names: tuple[str, ...]) -> tuple:
+def _parts(answer: Any, names: tuple[str, ...], whose: str = "") -> tuple:
     if not isinstance(answer, (tuple, list)) or len(answer) != len(names):
-        raise Wrong(f"return {len(names)} things, ({', '.join(names)})")
+        raise Wrong(f"return {len(names)} things{whose}, ({', '.join(names)})")
     return tuple(answer)
 
 
-def _whole(answer: Any, expected: int, what: str) -> None:
-    value = number(answer, what)
-    if value != int(value):
-        raise Wrong(f"{what} should be a whole number, but is {value:g}")
-    if value != expected:
-        raise Wrong(f"{what} is too {'large' if value > expected else 'small'}: {int(value)}")
+def slips(right: dict[str, Any], *said: tuple[str, Any, str]) -> tuple[tuple[str, Judge], ...]:
+    """Mistakes in steps, each (step, wrong value, sentence); without those whose value is right here."""
+    return tuple((text, slip(step, x, 1e-3)) for step, x, text in said if not np.allclose(x, right[step]))
 
 
-# -- 1: throughput ----------------------------------------------------------------------------------------------------
+def follow(answer: Any, right: dict[str, Any], *said: tuple[str, Any, str]) -> None:
+    """Wrong unless what is concluded beside the "data" is ``right``, to 0.1 %, with a sentence for each slip."""
+    found = {key: value for key, value in answer.items() if key != "data"}
+    try:
+        steps(right, rtol=1e-3)(found)
+    except Wrong as wrong:
+        heard = str(wrong)
+        for text, as_if in slips(right, *said):
+            with suppress(Exception):
+                as_if(found)
+                heard = text
+        raise Wrong(heard) from None
 
 
-def _throughput(rng: np.random.Generator) -> Iterator[Case]:
-    for label, times in (
-        ("four equal workers", np.full(4, 0.02)),
-        ("one straggler", np.array([0.01, 0.01, 0.01, 0.07])),
-        ("with K = 1 worker", rng.uniform(0.01, 0.1, 1)),
-        ("all different", rng.uniform(0.01, 0.1, int(rng.integers(5, 12)))),
-        ("many workers", rng.uniform(0.1, 2.0, 300)),
-    ):
-        slowest, all_of_them = times.max(), float((1 / times).sum())
-        rates = len(times) / slowest, all_of_them, 1 / slowest / all_of_them
-        yield Case((times,), _rates_judge(rates), label=label)
+def handed_in(answer: Any) -> str:
+    """The data of a measurement."""
+    if not isinstance(answer, dict) or "data" not in answer:
+        raise Wrong("keep the dict as it was, with the key 'data' and the conclusions")
+    return answer["data"]
 
 
-def _rates_judge(expected: tuple[float, ...]) -> Any:
-    def judge(answer: Any) -> None:
-        names = ("with_barrier", "without", "share")
-        for value, right, name in zip(_parts(answer, names), expected, names, strict=True):
-            close(value, right, name)
-
-    return judge
+# -- 1: the sum of all staleness --------------------------------------------------------------------------------------
 
 
-# -- 2: staleness from the order of arrival ---------------------------------------------------------------------------
+def _sums(rng: np.random.Generator) -> Iterator[Case]:
+    for K, G in ((2, 9), (4, 40), (7, 300)):
+        who = np.concatenate([rng.permutation(K), rng.integers(K, size=G - K)])
+        lasts = np.array([np.flatnonzero(who == k)[-1] for k in range(K)])
+        n, absent, m = int((who == 0).sum()), int(rng.integers(1, K)), int(rng.integers(2, 6))
+        ages, slow = int(rng.integers(1, G)), float(rng.integers(2, 9))
+        one, all_, K_G = lasts[0] + 1 - n, int((lasts + 1).sum()) - G, K * G
+        alike, slowest = K - 2 + 1 / slow, slow * (K - 1)
+        right = {
+            "one": one,
+            "all": all_,
+            "under_way": (K - 1) * G - all_,
+            "mean": K - 1 - absent - ages / G,
+            "workers": ((K - 1) * alike + slowest) / K,
+            "seldom": K * (m + 1) / 2 - 1,
+        }
+        said = (
+            ("one", one - n, "This lets a worker take home the version from before its own update."),
+            ("one", (K - 1) * n, "That is what a long run comes to; 'one' is a sum that holds exactly."),
+            ("all", (K - 1) * G, "This forgets that at the end not every gradient has been applied."),
+            ("under_way", K_G - lasts.sum(), "By this a gradient just begun has an age of 1 already."),
+            ("mean", K - 1 - ages / G, "This counts only the ages of those who do deliver at some time."),
+            ("mean", K - 1 - (absent + ages) / G, "By this who never delivers has a gradient of age 1."),
+            ("workers", K - 1, "That is the mean over gradients: of the slow worker there are few."),
+            ("workers", ((K - 1) ** 2 + slowest) / K, "This lets the slow worker update as often as all."),
+            ("seldom", m * K - 1, "So old is the oldest gradient after a pull, and not all of them."),
+            ("seldom", (K - 1) * (m + 1) / 2, "This counts what the others have pushed, and not its own."),
+        )
+        args = lasts, n, K, G, absent, ages, slow, m
+        yield Case(args, steps(right), label=f"with K = {K}, U = {G}", mistakes=slips(right, *said))
 
 
-def _staleness(rng: np.random.Generator) -> Iterator[Case]:
-    turns = np.tile(np.arange(4), 5)
-    straggler = np.array([0, 1, 0, 1, 0, 1, 0, 1, 2, 0, 1, 0, 1, 0, 1, 0, 1, 2])
-    for label, who, K in (
-        ("four workers taking turns", turns, 4),
-        ("with a straggler", straggler, 3),
-        ("with K = 1 worker", np.zeros(6, dtype=int), 1),
-        ("in random order", rng.integers(5, size=60), 5),
-        ("where one worker never comes", rng.integers(1, 4, size=20), 4),
-    ):
-        last, tau = [0] * K, []
-        for u, k in enumerate(who.tolist()):
-            tau.append(u - last[k])
-            last[k] = u + 1
-        yield Case((who, K), _exact_judge(np.array(tau), "the staleness"), label=label)
-
-
-def _exact_judge(expected: Array, what: str) -> Any:
-    def judge(answer: Any) -> None:
-        same_array(answer, expected, what, rtol=0, atol=1e-9)
-
-    return judge
-
-
-# -- 3: lost updates --------------------------------------------------------------------------------------------------
-
-
-def _lost(rng: np.random.Generator) -> Iterator[Case]:
-    yield _trace_case([(0, "load", 0), (1, "load", 0), (0, "store", 0), (1, "store", 0)], 1, "two that meet")
-    yield _trace_case(
-        [(0, "load", 0), (0, "store", 0), (1, "load", 0), (1, "store", 0)], 1, "two that do not"
-    )
-    yield _trace_case([(0, "load", 0), (1, "load", 1), (0, "store", 0), (1, "store", 1)], 2, "two cells")
-    sleeper = (
-        [(0, "load", 0)] + [(1, op, 0) for _ in range(6) for op in ("load", "store")] + [(0, "store", 0)]
-    )
-    yield _trace_case(sleeper, 1, "one is suspended in the middle")
-    for cells, K in ((1, 3), (4, 3), (20, 4)):
-        busy: dict[int, int] = {}
-        events: list[tuple[int, str, int]] = []
-        for k in rng.integers(K, size=120).tolist():
-            if k in busy:
-                events.append((k, "store", busy.pop(k)))
-            else:
-                busy[k] = int(rng.integers(cells))
-                events.append((k, "load", busy[k]))
-        events += [(k, "store", c) for k, c in busy.items()]
-        yield _trace_case(events, cells, f"{K} workers, {cells} cell{'s' * (cells > 1)}")
-
-
-def _trace_case(events: list[tuple[int, str, int]], cells: int, label: str) -> Case:
-    memory, held, stores = np.zeros(cells, dtype=int), {}, np.zeros(cells, dtype=int)
-    for worker, op, cell in events:
-        if op == "load":
-            held[worker] = memory[cell]
-        else:
-            memory[cell] = held[worker] + 1
-            stores[cell] += 1
-
-    def judge(answer: Any) -> None:
-        values, lost = _parts(answer, ("values", "lost"))
-        same_array(values, memory, "values", rtol=0)
-        same_array(lost, stores - memory, "lost", rtol=0)
-
-    return Case((events, cells), judge, label=label)
-
-
-# -- 4: a server that minds the staleness -----------------------------------------------------------------------------
+# -- 2: a server that keeps books -------------------------------------------------------------------------------------
 
 
 def _push_pull(rng: np.random.Generator) -> Iterator[Case]:
-    for K, slow in ((1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (3, 6.0)):
+    for K, slow, real in ((1, 1.0, 0), (4, 1.0, 0), (3, 6.0, 0), (2, 1.0, 1)):
         T, d, eta = int(rng.integers(3, 8)), int(rng.integers(2, 6)), float(rng.uniform(0.1, 0.4))
         times = rng.uniform(0.01, 0.02, size=(K, T))
         times[-1] *= slow
         w0, targets = rng.standard_normal(d), rng.standard_normal((K, d))
         args = ((w0, None, eta, T), *((w0, target, eta, T) for target in targets))
-        world = Simulated(FREE, Trace(np.vstack([np.zeros(T), times])))
-        label = f"with {workers(K)}" + (", one of them slow" if slow > 1 else "")
-        yield Case(args, _server_judge(w0, targets, eta, times), K + 1, label, world)
+        came = None if real else Asynchronous().updates(times).rank + 1
+        world: Any = "processes" if real else Simulated(FREE, Trace(np.vstack([np.zeros(T), times])))
+        label = f"with {workers(K)}" + (", one of them slow" if slow > 1 else "") + ", real processes" * real
+        asked = w0, targets, eta, T, came
+        said = (
+            ("This applies every gradient with the full step, however stale it is.", {"scale": lambda t: 1}),
+            ("Here one version of staleness leaves the step whole.", {"scale": lambda t: 1 / max(1, t)}),
+            ("Here a worker's own last update makes its next gradient stale.", {"home": 0}),
+            ("Here a worker gets a w without its own last gradient in it.", {"at": lambda v: max(v - 1, 0)}),
+            ("Here a worker goes on with the w that it began with.", {"at": lambda v: 0}),
+        )
+        mistakes = tuple((text, _server_judge(*asked, **other)) for text, other in said)
+        yield Case(args, _server_judge(*asked), K + 1, label, world, mistakes=mistakes)
 
 
-def _server_judge(w0: Array, targets: Array, eta: float, times: Array) -> Any:
-    K, T = times.shape
-    log, versions, last = Asynchronous().updates(times), [w0], dict[int, int]()
-    for u, (k, read) in enumerate(zip(log.rank.tolist(), log.read.tolist(), strict=True)):
-        versions.append(versions[-1] - eta / (1 + u - read) * (versions[read] - targets[k]))
-        last[k] = u + 1
+def _server_judge(
+    w0: Array, targets: Array, eta: float, T: int, came: Any, scale: Any = None, home: int = 1, at: Any = int
+) -> Judge:
+    """came: who came when; None where only the server's book can tell. Of mistakes, scale: of the step, by staleness; home:
+    0 if the book makes each answer older by one; at: the version with which a worker goes on, by the one it should have.
+    """
+    scale = scale or (lambda tau: 1 / (1 + tau))
+    K = len(targets)
 
     def judge(run: Run) -> None:
-        most = 8 * T * (len(w0) + 2)
         for rank, nbytes in enumerate(run.bytes_sent):
-            if nbytes > most * (1 if rank else K):
+            if nbytes > 8 * T * (len(w0) + 2) * (1 if rank else K):
                 raise Wrong(f"rank {rank} sent {int(nbytes)} bytes; d numbers a step each way are enough")
             if nbytes == 0:
                 raise Wrong(f"no bytes were sent by rank {rank}: who pushes, and who answers?")
-        w, tau = _parts(run.results[0], ("w", "taus"))
-        same_array(tau, log.tau, "taus (of the server)", rtol=0)
-        same_array(w, versions[-1], "w (of the server)", rtol=1e-9, atol=1e-12)
-        for k in range(K):
-            what = f"what worker {k} pulled last"
-            same_array(run.results[k + 1], versions[last[k]], what, rtol=1e-9, atol=1e-12)
+        w, who, taus = _parts(run.results[0], ("w", "who", "taus"), " on rank 0")
+        same_array(who, np.zeros(K * T), "who", atol=1e30)
+        order = np.asarray(who).astype(int)
+        if [int((order == k).sum()) for k in range(1, K + 1)] != [T] * K:
+            raise Wrong(f"the book must hold every worker {T} times, ranks 1 to K, and does not")
+        if came is not None and not np.array_equal(order, came):
+            raise Wrong("the book's order is not the one in which the gradients came: who waited for whom?")
+        versions, last, expected = [w0], [0] * (K + 1), []
+        for u, k in enumerate(order.tolist()):
+            expected.append(u - last[k] + (1 - home) * (last[k] > 0))
+            g = versions[at(last[k])] - targets[k - 1]
+            versions.append(versions[u] - eta * scale(expected[u]) * g)
+            last[k] = u + 1
+        same_array(taus, np.array(expected), "taus, going by who came when,", rtol=0)
+        same_array(w, versions[-1], "w of the server, going by its book,", rtol=1e-9, atol=1e-12)
+        for k in range(1, K + 1):
+            pulled = versions[at(last[k])]
+            if not np.allclose(np.asarray(run.results[k], float), pulled, rtol=1e-9, atol=1e-12):
+                raise Wrong(f"what worker {k} pulled last is not the w that its own last gradient made")
 
     return judge
 
 
-# -- 5: the leash -----------------------------------------------------------------------------------------------------
+# -- 3: a leash that starves ------------------------------------------------------------------------------------------
 
 
 def _leash(rng: np.random.Generator) -> Iterator[Case]:
-    for K, slack in ((1, 0), (2, 0), (3, 1), (4, 0), (4, 2), (3, 50)):
-        T = int(rng.integers(8, 14))
+    for K, slack in ((3, 50), (1, 0), (2, 0), (3, 1), (4, 2)):
+        T, d, eta = int(rng.integers(8, 12)), 3, float(rng.uniform(0.05, 0.1))
         times = rng.uniform(0.01, 0.02, size=(K, T)) + 0.05 * (rng.random((K, T)) < 0.25)
         times[rng.integers(K)] *= 2 if K > 1 else 1
+        w0, targets = rng.standard_normal(d), rng.standard_normal((K, d))
         world = Simulated(FREE, Trace(np.vstack([np.zeros(T), times])))
+        args = ((w0, None, eta, T, slack), *((w0, target, eta, T, slack) for target in targets))
         label = f"with {workers(K)}, slack = {slack}"
-        yield Case(((T, slack),) * (K + 1), _leash_judge(times, slack), K + 1, label, world)
+        yield Case(args, _leash_judge(w0, targets, eta, times, slack), K + 1, label, world)
 
 
-def _leash_judge(times: Array, slack: int) -> Any:
-    K, T = times.shape
-    expected = StaleSynchronous(slack).timeline(times).arrivals_s
+def _leash_judge(w0: Array, targets: Array, eta: float, times: Array, slack: int) -> Judge:
+    (K, T), policy = times.shape, StaleSynchronous(slack)
+    arrivals, log = policy.timeline(times).arrivals_s, policy.updates(times)
+    versions, pushed, last = [w0], [], [0] * K
+    for u, (k, seen) in enumerate(zip(log.rank.tolist(), log.read.tolist(), strict=True)):
+        versions.append(versions[u] - eta * (versions[seen] - targets[k]))
+        pushed.append(u - last[k])
+        last[k] = u + 1
 
     def judge(run: Run) -> None:
         for k in range(K):
             done = run.results[k + 1]
             if np.shape(done) != (T,):
-                raise Wrong(f"worker {k} should return the {T} times at which it had computed its steps")
-            off = np.asarray(done, dtype=float) - expected[k]
+                raise Wrong(f"worker {k + 1} should return the {T} times at which it had computed its steps")
+            off = np.asarray(done, dtype=float) - arrivals[k]
             if (np.abs(off) > 1e-9).any():
-                t = int(np.argmax(np.abs(off) > 1e-9))
-                way = (
-                    "late: it was held back, though it need not be"
-                    if off[t] > 0
-                    else "early: it was not held back"
-                )
-                raise Wrong(f"worker {k} finished step {t} too {way}")
-        if run.messages_sent[0] != K * T or (run.messages_sent[1:] != T).any():
-            raise Wrong(
-                f"one message a step each way is enough, but the ranks sent {run.messages_sent.tolist()}"
-            )
+                late = off[np.argmax(np.abs(off) > 1e-9)] > 0
+                way = "late: held back without need" if late else "early: it was too far ahead to go on"
+                raise Wrong(f"some worker computed a step too {way}")
+        if (run.messages_sent != [K * T, *[T] * K]).any():
+            raise Wrong("one message a step each way is enough, and somebody sent another number")
+        w, taus = _parts(run.results[0], ("w", "taus"), " on rank 0")
+        same_array(w, np.zeros(len(w0)), "w of the server", atol=1e30)
+        if not np.allclose(np.asarray(w, float), versions[-1], rtol=1e-9, atol=1e-12):
+            raise Wrong("all are in time, and yet w is another: what was in the message when it left?")
+        same_array(taus, np.zeros(K * T), "taus", atol=1e30)
+        if np.array_equal(np.asarray(taus, float), pushed) and pushed != log.tau.tolist():
+            raise Wrong("w is right, and the book makes gradients staler than the w they were made at")
+        same_array(taus, log.tau, "taus", rtol=0)
 
     return judge
 
 
-# -- 6: Downpour's books ----------------------------------------------------------------------------------------------
+# -- 4: as much as possible is lost -----------------------------------------------------------------------------------
 
 
-def _downpour(rng: np.random.Generator) -> Iterator[Case]:
-    for K, T, n_push, n_fetch, P, itemsize in (
-        (4, 10, 1, 1, 1000, 4),
-        (1, 10, 5, 1, 1000, 4),
-        (8, 100, 7, 3, 10**6, 2),
-        (2, 1, 10, 10, 50, 8),
-        (3, 12, 4, 6, 500, 4),
-        tuple(int(x) for x in rng.integers([2, 50, 2, 2, 100, 1], [9, 300, 20, 20, 10**5, 9])),
+def _traces(rng: np.random.Generator) -> Iterator[Case]:
+    for K, n in ((2, 5), (1, 4), (2, 1), (3, 2), (4, 5), (int(rng.integers(2, 6)), int(rng.integers(8, 30)))):
+        yield Case((K, n), _trace_judge(K, n), label=f"K = {K}, n = {n}")
+
+
+def _trace_judge(K: int, n: int) -> Judge:
+    least = n if K == 1 else min(n, 2)
+
+    def judge(events: Any) -> None:
+        held: dict[int, int] = {}
+        cell, stores, most = 0, [0] * K, 0
+        if not isinstance(events, (list, tuple)) or any(np.shape(e) != (2,) for e in events):
+            raise Wrong("return a list of (worker, action) pairs")
+        for i, (k, action) in enumerate(events):
+            if k not in range(K) or action not in ("load", "store"):
+                raise Wrong(f"event {i} is {(k, action)!r}: no action of a worker 0 to K - 1")
+            if (action == "load") == (k in held):
+                raise Wrong(f"event {i}: worker {k} must load and store by turns, and does not")
+            if action == "load":
+                held[k] = cell
+            else:
+                most = max(most, cell - held[k])
+                cell, stores[k] = held.pop(k) + 1, stores[k] + 1
+        if stores != [n] * K:
+            raise Wrong(f"the workers make {stores} additions, and each has {n} to make")
+        if cell > least:
+            raise Wrong(f"{cell} of {K * n} are left. {_left(cell, most, K, n)}")
+
+    return judge
+
+
+def _left(cell: int, most: int, K: int, n: int) -> str:
+    if most == 0:
+        return "No store undoes anything: here nobody stores between another's load and its store"
+    if cell > n:
+        return "That does not even refute the sentence: somebody's additions are nearly all kept"
+    if most < K:
+        return "Every store undoes what was added a moment ago, and no more: the sentence still stands"
+    if cell == n:
+        return "One store undoes very much; whoever made it then adds in peace, and all of that is kept"
+    return "The sentence is refuted, but the cell can hold less"
+
+
+# -- 5: what your memory loses ----------------------------------------------------------------------------------------
+
+FEATURES = 10  # m, of d: in the notebook, too
+
+
+def _lost(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _lost_judge)
+
+
+def _lost_judge(answer: Any) -> None:
+    data = read(handed_in(answer), 3, 5)
+    d = np.array([number(x, "a setting") for x in data.at])
+    if d.max() < 20 * d.min() or d.min() < FEATURES:
+        raise Wrong("the settings should be numbers d >= m, the largest 20 times the smallest or more")
+    each = data.values * d[:, None] / FEATURES
+    few, many = each[d.argmin()], each[d.argmax()]
+    apart = evidence.median(many - few)
+    right = {
+        "used": each.mean(axis=1),
+        "interval": np.array([apart.low, apart.high]),
+        "falls": int(apart.low > 0) - int(apart.high < 0),
+        "enough": many.mean() * FEATURES / 1e-4,
+    }
+    torn = [many.min() - few.max(), many.max() - few.min()]
+    hasty = 9 if right["falls"] else np.sign(apart.center)
+    follow(
+        answer,
+        right,
+        ("used", data.values.mean(axis=1), "'used' repeats what was lost; how much does the bound allow?"),
+        ("used", np.median(each, axis=1), "'used' is a median; a mean was asked for"),
+        (
+            "interval",
+            torn,
+            "this interval tears the rounds apart: what a round has in common does not cancel",
+        ),
+        ("interval", [many.min(), many.max()], "this interval is of one setting: it compares nothing"),
+        ("falls", hasty, "the interval holds 0, so these data do not know the sign of the difference"),
+        ("falls", 0, "these data do say more: the whole interval lies on one side of 0"),
+        ("falls", -right["falls"], "'falls' says the opposite of what the interval says"),
+        ("enough", FEATURES / 1e-4, "'enough' goes by the bound; your machine's own share is not in it"),
+    )
+
+
+# -- 6: 1.7 times faster ----------------------------------------------------------------------------------------------
+
+
+def _second_look(rng: np.random.Generator) -> Iterator[Case]:
+    for K, slow, c, price, spread in (
+        (8, 1.85, 0.001, 1.3, 0.05),
+        (8, 1.85, 0.001, 1.65, 0.3),
+        (16, 3.0, 0.0043, 1.9, 0.1),
+        (32, 1.3, 0.0037, 1.1, 0.1),
+        (4, 5.0, 0.0007, float(rng.uniform(1.2, 4)), 0.2),
     ):
-        pushed_in = [t for t in range(T) if t % n_push == 0]
-        pulls, left = sum(t % n_fetch == 0 for t in range(T)), T - 1 - pushed_in[-1]
-        expected = len(pushed_in), pulls, left, K * (len(pushed_in) + pulls) * P * itemsize
-        label = f"K = {K}, T = {T}, n_push = {n_push}, n_fetch = {n_fetch}, P = {P}, {itemsize} bytes each"
-        yield Case((K, T, n_push, n_fetch, P, itemsize), _books_judge(expected), label=label)
+        t, seeds = float(rng.uniform(0.015, 0.025)), int(rng.integers(6, 11))
+        fresh = rng.normal(900, 60, seeds).round()
+        stale = (fresh * price * np.exp(spread * rng.standard_normal(seeds))).round()
+        args = K, t, slow, c, fresh, stale
+        yield Case(args, steps(_second(*args)), label=f"K = {K}", mistakes=_looks(*args))
 
 
-def _books_judge(expected: tuple[int, ...]) -> Any:
-    def judge(answer: Any) -> None:
-        names = ("pushes", "pulls", "left", "server_bytes")
-        for value, right, name in zip(_parts(answer, names), expected, names, strict=True):
-            _whole(value, right, name)
+def _rates(K: int, t: float, slow: float, c: float) -> tuple[float, float]:
+    return K / (slow * t + c), min((K - 1) / (t + c) + 1 / (slow * t + c), 1 / c)
 
-    return judge
+
+def _second(K: int, t: float, slow: float, c: float, fresh: Array, stale: Array) -> dict[str, Any]:
+    with_, without = _rates(K, t, slow, c)
+    sooner = evidence.median(without / with_ * fresh / stale)
+    return {
+        "with": with_,
+        "without": without,
+        "sooner": sooner.center,
+        "interval": np.array([sooner.low, sooner.high]),
+        "verdict": int(sooner.low > 1) - int(sooner.high < 1),
+        "flip": int((slow * t + c) / c) + 1,
+    }
+
+
+def _looks(K: int, t: float, slow: float, c: float, fresh: Array, stale: Array) -> tuple:
+    right = _second(K, t, slow, c, fresh, stale)
+    full = next(k for k in range(1, 10**6) if _rates(k, t, slow, c)[1] == 1 / c)
+    faster = right["without"] / right["with"]
+    ratio, hasty = faster * fresh / stale, 9 if right["verdict"] else np.sign(right["sooner"] - 1)
+    return slips(
+        right,
+        ("with", K / (slow * t + K * c), "This lets the server work once for each gradient of a round."),
+        ("with", 1 / (slow * t + c), "This counts rounds; a round holds more than one gradient."),
+        ("without", (K - 1) / t + 1 / (slow * t), "Here the server has no work at all: its time is missing."),
+        ("sooner", faster, "That compares gradients a second: a stale one counts like a fresh one."),
+        ("sooner", np.median(1 / ratio), "This is the other way round: how much later it arrives."),
+        ("sooner", np.median(fresh / stale), "This counts gradients, and not the seconds they take."),
+        ("interval", [ratio.min(), ratio.max()], "These are the extremes: with many seeds that is too wide."),
+        ("verdict", hasty, "The middle lies on one side of 1, the interval on both: that settles nothing."),
+        ("verdict", 0, "The whole interval lies on one side of 1, and yet you leave it open."),
+        (
+            "flip",
+            full,
+            "There the server is busy all the time; that does not make the barrier's group faster.",
+        ),
+    )
 
 
 EXERCISES = (
-    Exercise("10.4-1", "With and without a barrier", "build", 2, "throughput", _throughput, objectives=(1,)),
-    Exercise("10.4-2", "Staleness from the guest book", "build", 3, "staleness", _staleness, objectives=(2,)),
-    Exercise("10.4-3", "Count the lost updates", "build", 2, "lost_updates", _lost, objectives=(4,)),
+    Exercise("10.4-1", "The sum of all staleness", "derive", 4, "staleness_sums", _sums, objectives=(2,)),
     Exercise(
-        "10.4-4",
-        "A server that minds the staleness",
-        "build",
-        4,
-        "push_pull",
-        _push_pull,
-        objectives=(2, 3),
-        withheld=("labkit.learn.serve", "labkit.learn.work", "labkit.learn.parameter_server"),
+        "10.4-2", "A server that keeps books", "build", 4, "push_pull", _push_pull, (2, 3), withheld=SERVER
     ),
-    Exercise(
-        "10.4-5",
-        "The leash",
-        "build",
-        4,
-        "leash",
-        _leash,
-        objectives=(1,),
-        withheld=("labkit.learn.serve", "labkit.learn.work", "labkit.learn.parameter_server"),
-    ),
-    Exercise("10.4-6", "Downpour's books", "build", 3, "downpour_books", _downpour, objectives=(3,)),
+    Exercise("10.4-3", "A leash that starves", "debug", 3, "leash", _leash, (3,), withheld=SERVER),
+    Exercise("10.4-4", "As much as possible is lost", "criticise", 3, "worst_trace", _traces, (4,)),
+    Exercise("10.4-5", "What your memory loses", "measure", 3, "", _lost, (4,)),
+    Exercise("10.4-6", "1.7 times faster", "criticise", 3, "second_look", _second_look, (1,)),
 )

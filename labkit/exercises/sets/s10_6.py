@@ -1,112 +1,119 @@
-"""Problem set 10.6: stale gradients, from a timeline to the largest step, and what to do instead of waiting.
+"""Problem set 10.6: stale gradients, from the largest step to seconds on one clock.
 
-Sources: Ho et al. 2013 (SSP), Zhang et al. 2016 (staleness-aware steps), Levin and May 1976 (delays), McMahan et al. 2017
-(local steps, weighted by examples), Chen et al. 2016 (backup workers). No solutions here.
+Sources: Levin and May 1976 (delays), Jury's conditions for a quadratic, Zhang et al. 2016 (aware of
+staleness), Chen et al. 2016 (backup workers). Measurements are judged by their own data. No solutions here.
 
-Symbols: K workers, T steps, U updates, ``tau`` staleness in versions, s ``slack``, H local steps, ``backups``, w (d,),
-``eta`` the learning rate. Times are seconds.
+Symbols: K workers, T steps, U updates, ``tau`` staleness in versions, w (d,), ``eta`` the learning rate, L the largest
+curvature, a the share of fresh gradient. Times are seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from math import comb
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.comm.run import Run
-from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
-from labkit.exercises.sets import dealt, each_rank, talked, unequal, workers
+from labkit import evidence
+from labkit.exercises.drawn import curve, labelled, shown
+from labkit.exercises.exercise import Case, Exercise, Wrong, same_array
+from labkit.exercises.measured import read as read_line
+from labkit.exercises.sets import Judge, steps
+from labkit.exercises.sets.s10_4 import follow, handed_in, slips
+from labkit.timing import Asynchronous, Synchronous
 
 Array = NDArray[Any]
+REPLAY = ("labkit.learn.replay",)
 
 
-# -- 10.6-1: staleness from a timeline --------------------------------------------------------------------------------
+# -- 1: when an old gradient helps ------------------------------------------------------------------------------------
 
 
-def _staleness(rng: np.random.Generator) -> Iterator[Case]:
-    for K, T, kind in (
-        (1, 5, "one worker"),
-        (2, 4, "workers alike"),
-        (4, 12, "workers alike"),
-        (3, 20, "one of them very slow"),
-        (5, 15, "with waits between the steps"),
-    ):
-        X = rng.exponential(1.0, (K, T)) + 0.05
-        if kind.startswith("one of"):
-            X[rng.integers(K)] *= 12
-        waits = rng.uniform(0, 0.5, (K, T)) * (kind.startswith("with"))
-        end = np.cumsum(X + waits, axis=1)
-        start = end - X
-        start[:, 1:] = np.where(waits[:, 1:] > 0, start[:, 1:], end[:, :-1])
-        yield Case((start, end), _ages(start, end), label=f"K = {K}, T = {T}, {kind}")
-
-
-def _ages(start: Array, end: Array) -> Callable[[Any], None]:
-    applied = end.ravel()
-    pairs = zip(start.ravel(), end.ravel(), strict=True)
-    expected = np.array([((applied > s) & (applied < e)).sum() for s, e in pairs]).reshape(end.shape)
-
-    def judge(tau: Any) -> None:
-        same_array(tau, expected, "tau", atol=1e30)  # the shape, and that all is finite
-        off = np.asarray(tau, dtype=float) - expected
-        if off.any():
-            k, t = (int(i) for i in np.argwhere(off)[0])
-            way = "large: it counts updates that were not in between" if off[k, t] > 0 else "small"
-            raise Wrong(
-                f"tau is wrong in {int((off != 0).sum())} of {off.size} places; tau[{k}, {t}] is too {way}"
-            )
-
-    return judge
-
-
-# -- 10.6-2: who may go -----------------------------------------------------------------------------------------------
-
-
-def _may_go(rng: np.random.Generator) -> Iterator[Case]:
-    yield Case(([3, 3, 2, 3], [0, 1, 3], 0), _goes([]), label="s = 0, and one has not arrived")
-    yield Case(([3, 3, 3], [0, 1, 2], 0), _goes([0, 1, 2]), label="s = 0, and all are there")
-    yield Case(([5], [0], 0), _goes([0]), label="K = 1 worker")
-    yield Case(([4, 9, 6], [], 2), _goes([]), label="nobody waits")
-    for slack in (1, 2, 4):
-        K = int(rng.integers(4, 9))
-        finished = rng.integers(10, 11 + slack + 1, size=K)
-        finished[rng.integers(K)] = 10
-        waiting = sorted(rng.permutation(K)[: K - 1].tolist())
-        slowest = int(finished.min())
-        yield Case(
-            (finished.tolist(), waiting, slack),
-            _goes([k for k in waiting if finished[k] - slowest <= slack]),
-            label=f"K = {K}, s = {slack}",
+def _two_ages(rng: np.random.Generator) -> Iterator[Case]:
+    for a in (0.0, 0.3, 0.55, float(rng.uniform(0.62, 0.72)), float(rng.uniform(0.78, 0.95))):
+        L, eta = float(rng.uniform(0.5, 4)), float(rng.uniform(0.1, 0.9))
+        x, real = eta * L, 2 * a - 1
+        by_product, by_minus_one = 1 / (1 - a) / L, (2 / real if real > 0 else np.inf) / L
+        turning = (1 - 2 * a) / (2 * (1 - a))
+        right = {
+            "polynomial": np.array([1, a * x - 1, (1 - a) * x]),
+            "at_minus_one": 2 + x - 2 * a * x,
+            "product": (1 - a) * x,
+            "largest": min(by_product, by_minus_one),
+            "swing": 2 * np.pi / np.arccos(turning) if turning > -1 else 2.0,
+            "share": 0.75,
+        }
+        said = (
+            ("polynomial", [1, (1 - a) * x - 1, a * x], "This takes a for the share of the old gradient."),
+            ("polynomial", [1, a * eta - 1, (1 - a) * eta], "By this the curvature L makes no difference."),
+            ("polynomial", [1, 1 - a * x, (a - 1) * x], "A term has changed sides and kept its sign."),
+            ("largest", 2 / L, "That is the limit of fresh gradients."),
+            ("largest", 1 / L, "That is the limit where all of the gradient is one version old."),
+            ("largest", (1 + a) / L, "This mixes the limits of all fresh and all old; roots do not mix."),
+            ("largest", by_product, "The product of the roots is below 1 there, and yet one is outside."),
+            ("largest", by_minus_one, "No real root has left there, but a pair of others has."),
+            ("swing", 6.0, "That is the swing of gradients that are all one version old."),
+            ("share", 0.5, "Look at both conditions at this share: only one of them binds."),
+            ("share", 1.0, "At this share every gradient is fresh, and the old limit holds."),
         )
+        yield Case((a, eta, L), steps(right), label=f"a = {a:.2f}, L = {L:.2f}", mistakes=slips(right, *said))
 
 
-def _goes(expected: list[int]) -> Callable[[Any], None]:
-    def judge(given: Any) -> None:
-        if not isinstance(given, list | tuple | set | np.ndarray):
-            raise Wrong("return a list of ranks")
-        ranks = [int(number(k, "a rank")) for k in given]
-        if len(set(ranks)) < len(ranks):
-            raise Wrong(f"a rank stands twice in {ranks}")
-        for k in sorted(set(ranks) ^ set(expected)):
-            raise Wrong(f"rank {k} {'may not go yet' if k in ranks else 'is kept waiting, but may go'}")
+# -- 2: two schedules, the same ages ----------------------------------------------------------------------------------
+
+
+def _schedules(rng: np.random.Generator) -> Iterator[Case]:
+    for tau in (7, 3, int(rng.integers(9, 16))):
+        eta_L, U = 2 * float(rng.uniform(1.1, 1.25)) / (tau + 1), 60 * (tau + 1)
+        args = tau, eta_L, U
+        yield Case(args, _schedules_judge(*args), label=f"tau = {tau}, eta L = {eta_L:.3f}")
+
+
+def _schedules_judge(tau: int, eta_L: float, U: int) -> Judge:
+    u = np.arange(U)
+
+    def ages(read: Any, name: str) -> Array:
+        same_array(read, np.zeros(U), name, atol=1e30)
+        version = np.asarray(read, dtype=float)
+        if (version != np.floor(version)).any() or (version < 0).any() or (version > u).any():
+            raise Wrong(f"{name}: each update must read a version that is there, 0 <= read[u] <= u")
+        if (u - version).max() != tau:
+            raise Wrong(f"{name}: its oldest gradient is {(u - version).max():g} versions old, not tau")
+        return u - version.astype(int)
+
+    def end(tau_u: Array) -> float:
+        w = [1.0]
+        for i, t in enumerate(tau_u.tolist()):
+            w.append(w[i] - eta_L * w[i - t])
+        return max(map(abs, w[-U // 10 :]))
+
+    def judge(answer: Any) -> None:
+        if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+            raise Wrong("return two lists, (calm, wild)")
+        calm, wild = (ages(x, name) for x, name in zip(answer, ("calm", "wild"), strict=True))
+        if calm.sum() != wild.sum():
+            raise Wrong(f"they differ in mean staleness: {calm.mean():.3f} and {wild.mean():.3f}")
+        if (np.sort(calm) != np.sort(wild)).any():
+            raise Wrong("mean and maximum agree, but some age occurs more often in one than in the other")
+        if end(calm) > 1e3 and end(wild) < 1e-3:
+            raise Wrong("the first list is the one that grows, the second shrinks")
+        if end(calm) > 1e-3:
+            raise Wrong(f"calm does not shrink: |w| comes to {end(calm):.1g} in the last tenth")
+        if end(wild) < 1e3:
+            raise Wrong(f"wild does not explode: |w| is at most {end(wild):.1g} in the last tenth")
 
     return judge
 
 
-# -- 10.6-3: SGD along a schedule -------------------------------------------------------------------------------------
+# -- 3: no delay makes a difference -----------------------------------------------------------------------------------
 
 
 def _stale_sgd(rng: np.random.Generator) -> Iterator[Case]:
-    for delay, aware in (
-        ("no", False),
-        ("constant", False),
-        ("random", False),
-        ("constant", True),
-        ("random", True),
-    ):
-        U, d = int(rng.integers(12, 25)), int(rng.integers(2, 5))
+    for i, delay in enumerate(("no", "constant", "random", "constant", "random")):
+        aware, U, d = i > 2, int(rng.integers(12, 25)), int(rng.integers(2, 5))
         u = np.arange(U)
         tau = {"no": 0 * u, "constant": np.full(U, 3), "random": rng.integers(0, 6, size=U)}[delay]
         read = np.maximum(u - tau, 0)
@@ -115,169 +122,209 @@ def _stale_sgd(rng: np.random.Generator) -> Iterator[Case]:
 
         def grad(w: Array, u: int, A: Array = A, targets: Array = targets) -> Array:
             if np.shape(w) != A.shape or np.ndim(u):  # it runs with the grader: nobody may make it large
-                raise ValueError(
-                    f"w must have shape {A.shape} and u be one number, got {np.shape(w)} and {u!r:.40}"
-                )
+                raise ValueError(f"w must have shape {A.shape} and u none, got {np.shape(w)}, {u!r:.40}")
             return A * (np.asarray(w) - targets[u])
 
-        w = [w0]
-        for i in range(U):
-            step = eta / max(1, i - read[i]) if aware else eta
-            w.append(w[i] - step * grad(w[read[i]], i))
+        path = _walker(grad, w0, eta, read.tolist(), aware)
+        same = path(at="newest")
+        said = (
+            ("Here the delay makes no difference: each gradient is taken at the newest w.", same),
+            ("All versions are one and the same: the last.", np.tile(same[-1], (U + 1, 1))),
+            ("The step starts at the version read, and loses what came since.", path(base="read")),
+            ("A gradient one version old is taken for two versions old.", path(older=1)),
+            ("Nobody asked to divide the steps here.", path(aware=True)),
+            ("The steps are not divided, though this server minds the staleness.", path(aware=False)),
+        )
+        right = path()
+        mistakes = tuple((text, _path(x)) for text, x in said if not np.allclose(x, right))
         label = f"{delay} delay" + (", aware of staleness" if aware else "")
-        yield Case((grad, w0.copy(), eta, read.tolist(), aware), _path(np.array(w)), label=label)
+        yield Case((grad, w0.copy(), eta, read.tolist(), aware), _path(right), label=label, mistakes=mistakes)
 
 
-def _path(expected: Array) -> Callable[[Any], None]:
+def _walker(grad: Callable, w0: Array, eta: float, read: list[int], aware: bool) -> Callable[..., Array]:
+    """All versions of w, or, by its arguments, those that a mistake makes."""
+
+    def path(base: str = "newest", at: str = "read", older: int = 0, aware: bool = aware) -> Array:
+        w = [w0]
+        for u, v in enumerate(read):
+            version = {"newest": u, "read": v}
+            divisor = max(1, u - v + older) if aware else 1
+            w.append(w[version[base]] - eta / divisor * grad(w[version[at]], u))
+        return np.array(w)
+
+    return path
+
+
+def _path(expected: Array) -> Judge:
     def judge(w: Any) -> None:
         same_array(w, expected, "w", atol=1e30)
         off = np.abs(np.asarray(w, dtype=float) - expected).max(axis=1) > 1e-9
         if off.any():
             first = int(off.argmax())
-            raise Wrong(
-                "w[0] should be w0"
-                if first == 0
-                else f"version {first} is wrong; the versions before it are right"
-            )
+            raise Wrong(f"version {first} is wrong; those before it are right" if first else "w[0] is not w0")
 
     return judge
 
 
-# -- 10.6-4: the largest step for two delays --------------------------------------------------------------------------
+# -- 4: three policies, your clock ------------------------------------------------------------------------------------
+
+SLOW = 3.0  # by how much the straggler is slower: in the notebook, too
+WAYS = ("barrier", "backup", "none")
 
 
-def _largest_step(rng: np.random.Generator) -> Iterator[Case]:
-    yield Case((0, 0, 1.0), _frontier(0, 0, 1.0), label="no delay at all")
-    yield Case((4, 4, 0.5), _frontier(4, 4, 0.5), label="p = q = 4, where the lab knows the answer")
-    yield Case((0, 30, 0.9), _frontier(0, 30, 0.9), label="p = 0, q = 30, a = 0.9")
-    for p, q in ((1, 7), (3, 20)):
-        a = round(float(rng.uniform(0.3, 0.8)), 2)
-        yield Case((p, q, a), _frontier(p, q, a), label=f"p = {p}, q = {q}, a = {a}")
+def _clock(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _clock_judge)
 
 
-def _radius(p: int, q: int, a: float, eta: float) -> float:
-    n = max(p, q) + 1
-    coefficients = np.zeros(n + 1)
-    coefficients[:2] = 1.0, -1.0
-    coefficients[1 + p] += eta * a
-    coefficients[1 + q] += eta * (1 - a)
-    return float(np.abs(np.roots(coefficients)).max())
+def _clock_judge(answer: Any) -> None:
+    data = read_line(handed_in(answer), 3, 5)
+    if set(data.at) != set(WAYS) or (data.values <= 0).any():
+        raise Wrong(f"the data must be seconds of the settings {', '.join(map(repr, WAYS))}")
+    barrier, backup, none = (data.values[data.at.index(way)] for way in WAYS)
+    both = ((barrier, backup), (backup, none))
+    pairs, lead = [evidence.median(x / y) for x, y in both], evidence.median(barrier / none).center
+    right: dict[str, Any] = {
+        "ratios": np.array([pair.center for pair in pairs]),
+        "intervals": np.array([[pair.low, pair.high] for pair in pairs]),
+        "sooner": np.array([int(pair.low > 1) - int(pair.high < 1) for pair in pairs]),
+        "even": SLOW / lead,
+    }
+    apart = [np.median(x) / np.median(y) for x, y in both]
+    loose = [[x.min() / y.max(), x.max() / y.min()] for x, y in both]
+    follow(
+        answer,
+        right,
+        ("ratios", 1 / right["ratios"], "'ratios' are the other way round: what is divided by what?"),
+        ("ratios", apart, "'ratios' divide medians: what one round had in common no longer cancels"),
+        ("intervals", loose, "'intervals' pair the best of one way with the worst of another round"),
+        ("sooner", np.sign(right["ratios"] - 1), "'sooner' goes by the middle, where the interval holds 1"),
+        ("sooner", [0, 0], "'sooner' decides nothing, though an interval lies on one side of 1"),
+        ("sooner", -right["sooner"], "'sooner' says the opposite of what the intervals say"),
+        ("even", SLOW * lead, "'even' grows with the barrier's time: the proportion is upside down"),
+    )
 
 
-def _frontier(p: int, q: int, a: float) -> Callable[[Any], None]:
-    def judge(eta: Any) -> None:
-        value = number(eta, "eta")
-        if value <= 0:
-            raise Wrong(f"eta should be positive, but is {value:.6g}")
-        low = max(_radius(p, q, a, 0.998 * value * share) for share in (1.0, 0.93, 0.8, 0.6, 0.4, 0.2))
-        if low >= 1:
-            raise Wrong(
-                f"a step 0.2 % below {value:.6g}, or a much smaller one, does not converge: eta is too large"
-            )
-        if _radius(p, q, a, 1.002 * value) < 1:
-            raise Wrong(f"a step 0.2 % above {value:.6g} still converges: eta is too small")
-
-    return judge
+# -- 5: one clock, drawn ----------------------------------------------------------------------------------------------
 
 
-# -- 10.6-5: one round of local steps ---------------------------------------------------------------------------------
+def _one_clock(rng: np.random.Generator) -> Iterator[Case]:
+    for K, T, fresh, stale in ((4, 12, 0.5, 0.12), (3, 9, 0.7, 0.2)):
+        X = rng.uniform(0.008, 0.012, (K, T)) * (1 + 1.7 * (rng.random((K, T)) < 0.3))
+        args = X, fresh, stale
+        yield Case(args, _clock_drawn(_curves(*args)), label=f"K = {K}, T = {T}", mistakes=_misdrawn(*args))
 
 
-def _local_round(rng: np.random.Generator) -> Iterator[Case]:
-    for K, H, empty in ((1, 3, False), (2, 1, False), (3, 4, False), (4, 3, True), (5, 8, False)):
-        d = int(rng.integers(3, 7))
-        sizes = unequal(rng, K, 5, (4, 8), empty)
-        X, y = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
-        w, eta = rng.standard_normal(d), float(rng.uniform(0.02, 0.1))
-        shards = dealt(X, y, sizes)
-        expected = np.zeros(d)
-        for Xk, yk in shards:
-            own = w
-            for _ in range(H if len(yk) else 0):
-                own = own - eta * 2 * Xk.T @ (Xk @ own - yk) / len(yk)
-            expected += len(yk) / len(y) * own
-        args = tuple((Xk, yk, w.copy(), eta, H) for Xk, yk in shards)
-        label = f"with {workers(K)}, H = {H}" + (", one of them without a row" if empty else "")
-        yield Case(args, _round_judge(expected, K, d), K, label)
+def _descent(read: Array, eta: float) -> Array:
+    """The loss w^2 / 2 at each version, from w = 1."""
+    w = [1.0]
+    for u, version in enumerate(read):
+        w.append(w[u] - eta * w[version])
+    return np.array(w) ** 2 / 2
 
 
-def _round_judge(expected: Array, K: int, d: int) -> Callable[[Run], None]:
-    def judge(run: Run) -> None:
-        talked(run, 8 * max(2 * (K - 1), 1) * (d + 1), "2 (K - 1) (d + 1) numbers of 8 bytes each")
-        each_rank(run, expected, "w after the round")
-
-    return judge
-
-
-# -- 10.6-6: how many backups -----------------------------------------------------------------------------------------
+def _curves(X: Array, fresh: float, stale: float) -> dict[str, tuple[Array, Array]]:
+    """Of each policy: when there is a new version, in ms, and the loss."""
+    every, out = np.arange(X.shape[1]), {}
+    for name, policy in (("with the barrier", Synchronous()), ("with one backup", Synchronous(backups=1))):
+        out[name] = np.append(0, 1e3 * policy.ends(X)), _descent(every, fresh)
+    log = Asynchronous().updates(X)
+    return out | {"without a barrier": (np.append(0, 1e3 * log.applied_s), _descent(log.read, stale))}
 
 
-def _backups(rng: np.random.Generator) -> Iterator[Case]:
-    for K, T, always_slow, heavy, comm_s, serial, parallel in (
-        (8, 60, 1, False, 0.002, 100, 800),
-        (8, 60, 0, False, 0.002, 100, 3000),
-        (12, 80, 0, True, 0.010, 300, 600),
-        (6, 40, 0, False, 0.500, 20, 400),
-        (10, 80, 2, False, 0.0, 50, 2000),
-        (1, 10, 0, False, 0.001, 50, 50),
-    ):
-        X = 0.01 * (1 + rng.pareto(1.6, (K, T))) if heavy else rng.uniform(0.009, 0.011, (K, T))
-        X[rng.permutation(K)[:always_slow]] *= 4
-        who = "a heavy tail" if heavy else f"{always_slow} always slow"
-        label = f"K = {K}, {who}, comm_s = {comm_s}, serial = {serial}, parallel = {parallel}"
-        args = X, comm_s, serial, parallel
-        yield Case(args, _chosen(*args), label=label)
-
-
-def _chosen(X: Array, comm_s: float, serial: float, parallel: float) -> Callable[[Any], None]:
-    K = len(X)
-    rounds_s = np.sort(X, axis=0).mean(axis=1) + comm_s  # entry m - 1: the first m gradients are enough
-    total_s = (serial + parallel / np.arange(1, K + 1)) * rounds_s
-
-    def judge(given: Any) -> None:
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise Wrong("return two things, (backups, seconds)")
-        b = number(given[0], "backups")
-        if b not in range(K):
-            raise Wrong(f"backups should be a whole number from 0 to K - 1 = {K - 1}, but is {given[0]!r}")
-        if int(b) != K - 1 - int(np.argmin(total_s)):
-            raise Wrong(f"{int(b)} backups are not the best choice")
-        close(given[1], float(total_s.min()), "seconds")
+def _clock_drawn(curves: dict[str, tuple[Array, Array]]) -> Judge:
+    def judge(answer: Any) -> None:
+        axes = shown(answer)
+        labelled(axes, "x", "ms")
+        labelled(axes, "y")
+        if axes["yscale"] != "log":
+            raise Wrong("the y axis is not logarithmic: near the minimum all curves look alike")
+        for name, (t, loss) in curves.items():
+            curve(axes, t, loss, f"the loss {name} at the times of its updates")
+        if not axes["legend"]:
+            raise Wrong("there is no legend: which curve is which?")
 
     return judge
+
+
+def _misdrawn(X: Array, fresh: float, stale: float) -> tuple[tuple[str, Judge], ...]:
+    right = _curves(X, fresh, stale)
+    t_free, loss_free = right["without a barrier"]
+    loss = _descent(np.arange(X.shape[1]), fresh)
+    U = len(t_free) - 1
+    said = (
+        ("Without a barrier, this counts every gradient as fresh.", t_free, _descent(np.arange(U), stale)),
+        ("Without a barrier, this takes the step that was chosen for fresh gradients.", t_free,
+         _descent(Asynchronous().updates(X).read, fresh)),
+        ("These are steps on the x axis, and no clock.", np.arange(U + 1.0), loss_free),
+        ("These are seconds; the axis says ms.", t_free / 1e3, loss_free),
+        ("Here a round with the barrier takes as long as a worker on average.",
+         np.append(0, 1e3 * X.mean(axis=0).cumsum()), loss),
+        ("Here workers meet once, at the end: each round's slowest is not waited for.",
+         np.append(0, 1e3 * X.cumsum(axis=1).max(axis=0)), loss),
+        ("Here the late worker is stopped and begins anew with all others; this one finishes first.",
+         np.append(0, 1e3 * np.sort(X, axis=0)[-2].cumsum()), loss),
+    )  # fmt: skip
+    return tuple((text, partial(_has, t, loss)) for text, t, loss in said)
+
+
+def _has(t: Array, loss: Array, answer: Any) -> None:
+    curve(shown(answer), t, loss, "this")
+
+
+# -- 6: tuned for one -------------------------------------------------------------------------------------------------
+
+
+def _tuned(rng: np.random.Generator) -> Iterator[Case]:
+    for barrier_at, free_at, price, n in ((5.0, 2.0, 0.8, 11), (6.5, 3.0, 1.0, 9), (4.0, -1.0, 1.3, 13)):
+        etas = 2.0 ** np.arange(-6, 1)
+        at, luck = np.arange(len(etas)), np.exp(0.15 * rng.standard_normal((2, n, len(etas))))
+        barrier = np.exp(0.25 * (at - barrier_at) ** 2) * luck[0]
+        free = price * np.exp(0.25 * (at - free_at) ** 2) * luck[1]
+        free[:, -1] = np.inf if barrier_at < 6 else free[:, -1]
+        args = etas, barrier, free
+        yield Case(args, steps(_fair(*args)), label=f"{n} seeds", mistakes=_unfair(*args))
+
+
+def _fair(
+    etas: Array, barrier: Array, free: Array, chosen: slice = slice(3), judged: slice = slice(3, None)
+) -> dict[str, Any]:
+    b, f = (int(np.argmin(np.median(x[chosen], axis=0))) for x in (barrier, free))
+    ratio = free[judged, f] / barrier[judged, b]
+    n, more = len(ratio), max((ratio < 1).sum(), (ratio > 1).sum())
+    return {
+        "rates": etas[[b, f]],
+        "reported": float(np.median(free[judged, b] / barrier[judged, b])),
+        "fair": float(np.median(ratio)),
+        "chance": min(1.0, 2 * sum(comb(n, i) for i in range(more, n + 1)) / 2**n),
+        "edge": np.isin([b, f], (0, len(etas) - 1)),
+    }
+
+
+def _unfair(etas: Array, barrier: Array, free: Array) -> tuple[tuple[str, Judge], ...]:
+    right, again = _fair(etas, barrier, free), _fair(etas, barrier, free, judged=slice(None))
+    seen = _fair(etas, barrier, free, chosen=slice(None))
+    own = np.median(free[3:].min(axis=1) / barrier[3:].min(axis=1))
+    return slips(
+        right,
+        ("rates", seen["rates"], "These rates have seen all seeds, those as well that are to judge them."),
+        ("rates", right["rates"][[0, 0]], "One rate for both: whose is it?"),
+        ("reported", again["reported"], "The seeds that chose the rate judge it, too."),
+        ("reported", right["fair"], "The report gave both the same rate; this does not."),
+        ("fair", right["reported"], "This has still one of them run with the other's rate."),
+        ("fair", again["fair"], "Here seeds that chose the rates judge them, too."),
+        ("fair", 1 / right["fair"], "This is how many times as long the *barrier* takes."),
+        ("fair", own, "A rate of its own for each seed: nobody knows it before."),
+        ("chance", right["chance"] / 2, "This counts only the coins that favour who won; why not the other?"),
+    )
 
 
 EXERCISES = (
-    Exercise("10.6-1", "Staleness from a timeline", "build", 2, "staleness", _staleness, objectives=(2,)),
-    Exercise("10.6-2", "Who may go", "build", 2, "may_go", _may_go, objectives=(3,)),
+    Exercise("10.6-1", "When an old gradient helps", "derive", 4, "two_ages", _two_ages, objectives=(1,)),
+    Exercise("10.6-2", "The same ages, another end", "criticise", 4, "two_schedules", _schedules, (2,)),
     Exercise(
-        "10.6-3",
-        "SGD along a schedule",
-        "build",
-        3,
-        "stale_sgd",
-        _stale_sgd,
-        objectives=(1, 2),
-        withheld=("labkit.learn.replay",),
+        "10.6-3", "No delay makes a difference", "debug", 3, "stale_sgd", _stale_sgd, (1, 2), withheld=REPLAY
     ),
-    Exercise(
-        "10.6-4",
-        "The largest step for two delays",
-        "build",
-        4,
-        "largest_step",
-        _largest_step,
-        objectives=(1,),
-    ),
-    Exercise(
-        "10.6-5",
-        "One round of local steps",
-        "build",
-        4,
-        "local_round",
-        _local_round,
-        objectives=(3,),
-        withheld=("labkit.learn.local_sgd",),
-    ),
-    Exercise("10.6-6", "How many backups", "build", 3, "best_backups", _backups, objectives=(3,)),
+    Exercise("10.6-4", "Three policies, your clock", "measure", 3, "", _clock, objectives=(3,)),
+    Exercise("10.6-5", "One clock, drawn", "plot", 3, "one_clock", _one_clock, objectives=(3,)),
+    Exercise("10.6-6", "Tuned for one", "criticise", 3, "second_tuning", _tuned, objectives=(3,)),
 )
