@@ -156,6 +156,10 @@ class _Asked:
             raise Wrong(f"{TOO_LARGE}: {error}") from None
 
     def _called(self, case: Case) -> Any:
+        if case.world == "processes":
+            launch(
+                _nothing, case.K, world=case.world
+            )  # the first start of processes is not the answer's time
         before, began = wire.encode(case.args, []), time.monotonic()
         with taken_away(self.exercise.withheld):
             if case.K:
@@ -172,6 +176,10 @@ class _Asked:
         if wire.encode(case.args, []) != before:
             raise Wrong(CHANGED)
         return given
+
+
+def _nothing(comm: Any) -> None:
+    pass
 
 
 def _as_rank(comm: Any, f: Any, clock: bool, args: tuple) -> Any:

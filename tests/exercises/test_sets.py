@@ -44,6 +44,11 @@ def verdicts(name: str, id: str, answer):
         yield judge(exercise_set(name)[id], answer, hidden(np.random.default_rng(3)))
 
 
+@functools.cache
+def heard(name: str, id: str, i: int):
+    return tuple(verdicts(name, id, key(name).MUTANTS[id][i]))
+
+
 @pytest.mark.parametrize("name,id", EXERCISES)
 def test_the_solution_gets_full_points(name, id):
     for verdict in verdicts(name, id, key(name).SOLUTIONS[id]):
@@ -52,7 +57,7 @@ def test_the_solution_gets_full_points(name, id):
 
 @pytest.mark.parametrize("name,id,i", MUTANTS)
 def test_a_plausible_mistake_does_not(name, id, i):
-    said = list(verdicts(name, id, key(name).MUTANTS[id][i]))
+    said = heard(name, id, i)
     assert any(v.status == "wrong" and v.points == 0 and v.message for v in said), said
     assert all(v.status != "todo" for v in said)
 
@@ -74,9 +79,9 @@ def test_four_mistakes_at_least_and_each_is_told_what_it_misunderstands(name, id
     mutants = key(name).MUTANTS[id]
     assert len(mutants) >= 4
     told = []
-    for i, mutant in enumerate(mutants):
-        said = {own_sentence(v) for v in verdicts(name, id, mutant) if v.status == "wrong"} - {""}
-        assert said, f"MUTANTS[{id!r}][{i}] hears only: {[v.message for v in verdicts(name, id, mutant)]}"
+    for i in range(len(mutants)):
+        said = {own_sentence(v) for v in heard(name, id, i) if v.status == "wrong"} - {""}
+        assert said, f"MUTANTS[{id!r}][{i}] hears only: {[v.message for v in heard(name, id, i)]}"
         told.append(said)
     assert len(set.union(*told)) >= 4, f"fewer than four different sentences: {set.union(*told)}"
 

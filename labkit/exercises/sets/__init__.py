@@ -7,6 +7,7 @@ It stands here because every other file of this folder is a set, and the folder 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -104,3 +105,29 @@ def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any]) ->
             if np.shape(given) == np.shape(value) and np.allclose(given, value, rtol=1e-2, atol=0):
                 raise Wrong(f"{key}: {said}") from None
         raise
+
+
+def slips(right: dict[str, Any], *said: tuple[str, Any, str]) -> tuple[tuple[str, Judge], ...]:
+    """Mistakes in steps, each (step, wrong value, sentence); without those whose value is right here."""
+    return tuple((text, slip(step, x, 1e-3)) for step, x, text in said if not np.allclose(x, right[step]))
+
+
+def follow(answer: Any, right: dict[str, Any], *said: tuple[str, Any, str]) -> None:
+    """Wrong unless what is concluded beside the "data" is ``right``, to 0.1 %, with a sentence for each slip."""
+    found = {key: value for key, value in answer.items() if key != "data"}
+    try:
+        steps(right, rtol=1e-3)(found)
+    except Wrong as wrong:
+        heard = str(wrong)
+        for text, as_if in slips(right, *said):
+            with suppress(Exception):
+                as_if(found)
+                heard = text
+        raise Wrong(heard) from None
+
+
+def handed_in(answer: Any) -> str:
+    """The data of a measurement."""
+    if not isinstance(answer, dict) or "data" not in answer:
+        raise Wrong("keep the dict as it was, with the key 'data' and the conclusions")
+    return answer["data"]

@@ -11,7 +11,6 @@ rate, m of d features.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from labkit.comm.run import Run
 from labkit.comm.simulated import Simulated
 from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
 from labkit.exercises.measured import read
-from labkit.exercises.sets import Judge, slip, steps, workers
+from labkit.exercises.sets import Judge, follow, handed_in, slips, steps, workers
 from labkit.network.link import Link
 from labkit.timing import Asynchronous, StaleSynchronous, Trace
 
@@ -35,32 +34,6 @@ def _parts(answer: Any, names: tuple[str, ...], whose: str = "") -> tuple:
     if not isinstance(answer, (tuple, list)) or len(answer) != len(names):
         raise Wrong(f"return {len(names)} things{whose}, ({', '.join(names)})")
     return tuple(answer)
-
-
-def slips(right: dict[str, Any], *said: tuple[str, Any, str]) -> tuple[tuple[str, Judge], ...]:
-    """Mistakes in steps, each (step, wrong value, sentence); without those whose value is right here."""
-    return tuple((text, slip(step, x, 1e-3)) for step, x, text in said if not np.allclose(x, right[step]))
-
-
-def follow(answer: Any, right: dict[str, Any], *said: tuple[str, Any, str]) -> None:
-    """Wrong unless what is concluded beside the "data" is ``right``, to 0.1 %, with a sentence for each slip."""
-    found = {key: value for key, value in answer.items() if key != "data"}
-    try:
-        steps(right, rtol=1e-3)(found)
-    except Wrong as wrong:
-        heard = str(wrong)
-        for text, as_if in slips(right, *said):
-            with suppress(Exception):
-                as_if(found)
-                heard = text
-        raise Wrong(heard) from None
-
-
-def handed_in(answer: Any) -> str:
-    """The data of a measurement."""
-    if not isinstance(answer, dict) or "data" not in answer:
-        raise Wrong("keep the dict as it was, with the key 'data' and the conclusions")
-    return answer["data"]
 
 
 # -- 1: the sum of all staleness --------------------------------------------------------------------------------------
