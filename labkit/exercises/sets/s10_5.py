@@ -27,10 +27,9 @@ def _edges(K: int, n: int) -> Array:
     return np.arange(K + 1) * n // K
 
 
-Slips = list[tuple[str, str, Any]]
-
-
-def _slips(right: dict[str, Any], wrong: Slips, rtol: float = 1e-8) -> tuple[tuple[str, Judge], ...]:
+def _slips(
+    right: dict[str, Any], wrong: list[tuple[str, str, Any]], rtol: float = 1e-8
+) -> tuple[tuple[str, Judge], ...]:
     """(sentence, step, wrong value), of those that differ from what is right, as mistakes."""
     differ = [(said, step, v) for said, step, v in wrong if not np.allclose(v, right[step], rtol=1e-4)]
     return tuple((said, slip(step, v, rtol)) for said, step, v in differ)
@@ -314,10 +313,6 @@ def _measured(answer: Any) -> None:
     )
 
 
-def _measure(rng: np.random.Generator) -> Iterator[Case]:
-    yield Case((), _measured)
-
-
 # -- 7: who sits where ------------------------------------------------------------------------------------------------
 
 
@@ -359,13 +354,8 @@ def _seats(rng: np.random.Generator) -> Iterator[Case]:
 
 
 _HALF = tuple(f"labkit.collectives.reduce_scatter.{way}" for way in ("__call__", "inplace", "among"))
-_RING_BYTES = (
-    "labkit.collectives.ring.bytes",
-    "labkit.collectives.reduce_scatter.bytes",
-    "labkit.collectives.all_gather.bytes",
-    "labkit.collectives.reduce_scatter._sent",  # of which all others are made
-    "labkit.collectives.all_gather._sent",
-)
+_OWN = ("ring.bytes", "reduce_scatter.bytes", "all_gather.bytes", "reduce_scatter._sent", "all_gather._sent")
+_RING_BYTES = tuple(f"labkit.collectives.{name}" for name in _OWN)  # all others are made of these
 # fmt: off
 EXERCISES = (
     Exercise("10.5-1", "Reduce-scatter in the order of the seats", "build", 3, "reduce_scatter", _reduce_scatter,
@@ -376,6 +366,7 @@ EXERCISES = (
     Exercise("10.5-4", "Ninety per cent of the bandwidth", "criticise", 3, "ninety", _ninety, objectives=(2,),
              withheld=("labkit.collectives.crossovers",)),
     Exercise("10.5-5", "Mend a deadlock", "debug", 3, "mended", _deadlock, objectives=(3,)),
-    Exercise("10.5-6", "A link, and a run foretold", "measure", 4, "", _measure, objectives=(4, 5)),
+    Exercise("10.5-6", "A link, and a run foretold", "measure", 4, "", lambda rng: [Case((), _measured)],
+             objectives=(4, 5)),
     Exercise("10.5-7", "Who sits where?", "build", 2, "seat", _seats, objectives=(6,)),
 )
