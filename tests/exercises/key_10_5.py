@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+import json
 
-from labkit.comm import Simulated
-from labkit.exercises import Case, Wrong
-from labkit.network import Link
+import numpy as np
 
 
 def edges(K, n):
@@ -16,220 +14,200 @@ def edges(K, n):
 # -- 1 ----------------------------------------------------------------------------------------------------------------
 
 
-def reduce_scatter(comm, x, shift=1, add=True, equal=False):
-    K, k = comm.K, comm.rank
+def reduce_scatter(comm, x, order, shift=1, add=True, equal=False, numbered=True):
+    K, p = comm.K, order.index(comm.rank)
     total, e = x.copy(), edges(K, len(x))
     if equal:
         e = [i * (len(x) // K) for i in range(K + 1)]
-    part = [total[e[i] : e[i + 1]] for i in range(K)]
+    chunk = [total[e[i] : e[i + 1]] for i in range(K)]
+    part = [chunk[i] for i in order] if numbered else chunk  # by place in the order
+    right, left = order[(p + 1) % K], order[(p - 1) % K]
     for j in range(K - 1):
-        out, into = (k - j - shift) % K, (k - j - shift - 1) % K
-        inbox = np.empty_like(part[into])
-        comm.sendrecv(part[out], (k + 1) % K, inbox, (k - 1) % K)
-        if add:
-            part[into] += inbox
-        else:
-            part[into][:] = inbox
-    return part[k]
+        out, into = part[(p - j - shift) % K], part[(p - j - shift - 1) % K]
+        inbox = np.empty_like(into)
+        comm.sendrecv(out, right, inbox, left)
+        into[:] = into + inbox if add else inbox
+    return part[p]
 
 
-def rs_inplace(comm, x):
-    K, k = comm.K, comm.rank
-    e = edges(K, len(x))
-    for j in range(K - 1):
-        out, into = (k - j - 1) % K, (k - j - 2) % K
-        inbox = np.empty_like(x[e[into] : e[into + 1]])
-        comm.sendrecv(x[e[out] : e[out + 1]], (k + 1) % K, inbox, (k - 1) % K)
-        x[e[into] : e[into + 1]] += inbox
-    return x[e[k] : e[k + 1]].copy()
+def rs_inplace(comm, x, order):
+    got = reduce_scatter(comm, x, order)
+    x[: len(got)] = got
+    return got
 
 
-def rs_whole_vectors(comm, x):
-    total, passing = x.copy(), x.copy()
+def rs_whole_vectors(comm, x, order):
+    total, passing, p = x.copy(), x.copy(), order.index(comm.rank)
     for _ in range(comm.K - 1):
         inbox = np.empty_like(x)
-        comm.sendrecv(passing, (comm.rank + 1) % comm.K, inbox, (comm.rank - 1) % comm.K)
+        comm.sendrecv(passing, order[(p + 1) % comm.K], inbox, order[p - 1])
         passing = inbox
         total += passing
     e = edges(comm.K, len(x))
     return total[e[comm.rank] : e[comm.rank + 1]]
 
 
-def rs_send_then_recv(comm, x):
-    total, e, K, k = x.copy(), edges(comm.K, len(x)), comm.K, comm.rank
+def rs_send_then_recv(comm, x, order):
+    total, e, K, p = x.copy(), edges(comm.K, len(x)), comm.K, order.index(comm.rank)
     for j in range(K - 1):
-        out, into = (k - j - 1) % K, (k - j - 2) % K
-        comm.send(total[e[out] : e[out + 1]], (k + 1) % K)
-        total[e[into] : e[into + 1]] += comm.recv(np.empty(e[into + 1] - e[into]), (k - 1) % K)
-    return total[e[k] : e[k + 1]]
+        out, into = order[(p - j - 1) % K], order[(p - j - 2) % K]
+        comm.send(total[e[out] : e[out + 1]], order[(p + 1) % K])
+        total[e[into] : e[into + 1]] += comm.recv(np.empty(e[into + 1] - e[into]), order[p - 1])
+    return total[e[comm.rank] : e[comm.rank + 1]]
 
 
-def rs_as_in_the_lab(comm, x):
-    """Finishes chunk k + 1, and returns it."""
-    K, k = comm.K, comm.rank
-    total, e = x.copy(), edges(K, len(x))
-    part = [total[e[i] : e[i + 1]] for i in range(K)]
+def rs_as_in_the_lab(comm, x, order):
+    """Finishes the next one's chunk, and returns it."""
+    K, p, e, total = comm.K, order.index(comm.rank), edges(comm.K, len(x)), x.copy()
+    part = [total[e[i] : e[i + 1]] for i in order]
     for j in range(K - 1):
-        into = (k - j - 1) % K
-        part[into] += comm.sendrecv(part[(k - j) % K], (k + 1) % K, np.empty_like(part[into]), (k - 1) % K)
-    return part[(k + 1) % K]
-
-
-def rs_alone(comm, x):
-    e = edges(comm.K, len(x))
-    return comm.K * x[e[comm.rank] : e[comm.rank + 1]]
+        into = part[(p - j - 1) % K]
+        into += comm.sendrecv(part[(p - j) % K], order[(p + 1) % K], np.empty_like(into), order[p - 1])
+    return part[(p + 1) % K]
 
 
 # -- 2 ----------------------------------------------------------------------------------------------------------------
 
 
-def all_gather(comm, chunk, n, equal=False, shift=0):
-    K, k = comm.K, comm.rank
-    whole, e = np.empty(n), edges(K, n)
-    if equal:
-        e = [i * (n // K) for i in range(K + 1)]
-    part = [whole[e[i] : e[i + 1]] for i in range(K)]
-    part[k][:] = chunk
-    for j in range(K - 1):
-        comm.sendrecv(part[(k - j + shift) % K], (k + 1) % K, part[(k - j - 1 + shift) % K], (k - 1) % K)
-    return whole
+def price_plot(
+    sizes, seconds, K, alpha, beta, middle=np.min, chunk=True, x="vector (kB)", scale="log", line=None
+):
+    from matplotlib.figure import Figure
 
-
-def ag_one_round_more(comm, chunk, n):
-    whole, e, K, k = np.zeros(n), edges(comm.K, n), comm.K, comm.rank
-    part = [whole[e[i] : e[i + 1]] for i in range(K)]
-    part[k][:] = chunk
-    for j in range(K if K > 1 else 0):
-        comm.sendrecv(part[(k - j) % K], (k + 1) % K, part[(k - j - 1) % K], (k - 1) % K)
-    return whole
-
-
-def ag_everyone_to_everyone(comm, chunk, n):
-    whole, e, K, k = np.zeros(n), edges(comm.K, n), comm.K, comm.rank
-    whole[e[k] : e[k + 1]] = chunk
-    for d in range(1, K):
-        source = (k - d) % K
-        comm.sendrecv(chunk, (k + d) % K, whole[e[source] : e[source + 1]], source)
-    return whole
-
-
-def ag_concatenated(comm, chunk, n):
-    K, k = comm.K, comm.rank
-    e, pieces = edges(K, n), [chunk]
-    for j in range(K - 1):
-        i = (k - j - 1) % K
-        pieces.append(comm.sendrecv(pieces[-1], (k + 1) % K, np.empty(e[i + 1] - e[i]), (k - 1) % K))
-    return np.concatenate(pieces)  # in the order of arrival, not of rank
+    ax = Figure().subplots()
+    ax.plot(sizes / 1e3, 1e3 * middle(seconds, axis=1), "o", label="measured")
+    price = 2 * (K - 1) * (alpha + sizes / (K if chunk else 1) / beta)
+    ax.plot(sizes / 1e3, 1e3 * price, label="price")
+    ax.axvline((K * alpha * beta if line is None else line(alpha, beta)) / 1e3)
+    ax.set(xlabel=x, ylabel="all-reduce (ms)", xscale=scale, yscale=scale)
+    ax.legend()
+    return ax.figure
 
 
 # -- 3 ----------------------------------------------------------------------------------------------------------------
 
 
-def bytes_each_rank_sends(K, n, itemsize, halves=2, same=False):
-    size = np.diff(edges(K, n))
-    sent = []
-    for r in range(K):
-        elements = 2 * n - size[(r + 1) % K] - size[(r + (1 if same else 2)) % K]
-        sent.append(itemsize * (elements if halves == 2 else n - size[(r + 1) % K]))
-    return sent
+def ring_counts(K, n, itemsize, skip=(1, 2), **change):
+    size, r = np.diff(edges(K, n)), np.arange(K)
+    a, b = ((r + s) % K for s in skip)
+    found = {
+        "first": a,
+        "second": b,
+        "sent": (2 * n - size[a] - size[b]) * itemsize,
+        "all": 2 * (K - 1) * n * itemsize,
+        "longest": 2 * (K - 1) * size.max() * itemsize,
+    }
+    return found | {step: f(K, n, itemsize, found) for step, f in change.items()}
 
 
 # -- 4 ----------------------------------------------------------------------------------------------------------------
 
 
-def tie_bytes(K, alpha, beta, rounds=lambda K: (K - 1).bit_length()):
-    L = rounds(K)
+def ninety(K, alpha, beta, **change):
+    L = (K - 1).bit_length()
+    n = 9 * K * alpha * beta
+    ring = 2 * (K - 1) * (alpha + n / K / beta)
+    found = {
+        "from": n,
+        "pace": n / ring / beta,
+        "halving": ring / (2 * L * alpha + 2 * (K - 1) / K * n / beta),
+        "tree": 2 * (K - 1) / K / (2 * L),
+        "tie": alpha * beta * (K - 1 - L) / (L - (K - 1) / K),
+    }
+    return found | {step: f(K, alpha, beta) for step, f in change.items()}
+
+
+def tie_by_logarithm(K, alpha, beta):
+    L = np.log2(K)
     return alpha * beta * (K - 1 - L) / (L - (K - 1) / K)
 
 
 # -- 5 ----------------------------------------------------------------------------------------------------------------
 
 
-def swap_with_neighbours(comm, x):
-    if comm.K == 1:
-        return x.copy(), x.copy()
-    right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-    from_left = comm.sendrecv(x, right, np.empty_like(x), left)
-    from_right = comm.sendrecv(x, left, np.empty_like(x), right)
-    return from_left, from_right
+def mended(K):
+    """Two waves, to the right and then to the left; in each the even ranks send first."""
+    plan = []
+    for k in range(K if K > 1 else 0):
+        right, left = (k + 1) % K, (k - 1) % K
+        waves = [("send", right), ("recv", left)], [("send", left), ("recv", right)]
+        plan.append([call for wave in waves for call in (wave if k % 2 == 0 else wave[::-1])])
+    return plan or [[]]
 
 
-def swap_sends_first(comm, x):
-    if comm.K == 1:
-        return x.copy(), x.copy()
-    right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-    comm.send(x, right)
-    comm.send(x, left)
-    from_left = comm.recv(np.empty_like(x), left)
-    return from_left, comm.recv(np.empty_like(x), right)
+def even_ranks_first(K):
+    """As given."""
+    plan = []
+    for k in range(K):
+        sends, recvs = (
+            [("send", (k + 1) % K), ("send", (k - 1) % K)],
+            [("recv", (k - 1) % K), ("recv", (k + 1) % K)],
+        )
+        plan.append(sends + recvs if k % 2 == 0 else recvs + sends)
+    return plan if K > 1 else [[]]
 
 
-def swap_no_self(comm, x):
-    right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-    from_left = comm.sendrecv(x, right, np.empty_like(x), left)
-    return from_left, comm.sendrecv(x, left, np.empty_like(x), right)
+def all_send_first(K):
+    n = range(K)
+    return [
+        [("send", (k + 1) % K), ("recv", (k - 1) % K), ("send", (k - 1) % K), ("recv", (k + 1) % K)]
+        for k in n
+    ]
 
 
-def swap_even_ranks_send_first(comm, x):
-    """Breaks the circle for even K; for odd K two even ranks sit side by side."""
-    if comm.K == 1:
-        return x.copy(), x.copy()
-    right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-    a, b = np.empty_like(x), np.empty_like(x)
-    if comm.rank % 2 == 0:
-        comm.send(x, right)
-        comm.send(x, left)
-    comm.recv(a, left)
-    comm.recv(b, right)
-    if comm.rank % 2 == 1:
-        comm.send(x, right)
-        comm.send(x, left)
-    return a, b
-
-
-def swap_one_buffer(comm, x):
-    if comm.K == 1:
-        return x.copy(), x.copy()
-    right, left, inbox = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K, np.empty_like(x)
-    from_left = comm.sendrecv(x, right, inbox, left)
-    from_right = comm.sendrecv(x, left, inbox, right)
-    return from_left, from_right
-
-
-def swap_through_everyone(comm, x):
-    """Round the ring until everybody has everything: right, and K - 1 messages."""
-    if comm.K == 1:
-        return x.copy(), x.copy()
-    right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-    seen = [x]
-    for _ in range(comm.K - 1):
-        seen.append(comm.sendrecv(seen[-1], right, np.empty_like(x), left))
-    return seen[1], seen[-1]
+def rank_0_receives_first(K):
+    """Cuts the circle in one place: right, and as slow as a chain."""
+    plan = []
+    for k in range(K if K > 1 else 0):
+        right, left = (k + 1) % K, (k - 1) % K
+        waves = [("send", right), ("recv", left)], [("send", left), ("recv", right)]
+        plan.append([call for wave in waves for call in (wave if k else wave[::-1])])
+    return plan or [[]]
 
 
 # -- 6 ----------------------------------------------------------------------------------------------------------------
 
+DATA = (
+    '{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": [1000, '
+    '20000, 50000, 100000, 200000, "ring"], "values": [[0.00013033049981459044, 0.000503637000292656, '
+    "8.099649858195335e-05, 9.758799933479168e-05, 0.0003326085006847279, 9.312799920735415e-05, "
+    "9.832649993768428e-05], [0.002044750999630196, 0.0026841755006898893, 0.0017619395002839155, "
+    "0.0025217459988198243, 0.0023050524996506283, 0.002586656999483239, 0.0009312594993389212], "
+    "[0.003960680500313174, 0.003985036501035211, 0.003878160499880323, 0.0039798974994482705, "
+    "0.0039761585012456635, 0.003983590000643744, 0.003607044000091264], [0.007862131498768576, "
+    "0.007853470000554807, 0.007983596000485704, 0.007997833999979775, 0.007982747500136611, "
+    "0.007961879498907365, 0.007982402501511388], [0.0160317860008945, 0.016321283501383732, "
+    "0.016753517500546877, 0.017958181499125203, 0.016579033001107746, 0.016355006000594585, "
+    "0.017203801498908433], [0.09455626600174583, 0.08962141099982546, 0.08445152799686184, "
+    '0.1042858469991188, 0.09661601700281608, 0.09657151499777683, 0.09387895499821752]], "span_s": '
+    '4.093187004000356, "seal": "e3859004b7fa"}'
+)
 
-def slow_port(seconds, middle=np.nanmedian):
-    out, into = middle(seconds, axis=1), middle(seconds, axis=0)
-    if np.max(out) / np.median(out) > np.max(into) / np.median(into):
-        return int(np.argmax(out)), "out"
-    return int(np.argmax(into)), "in"
 
-
-def slowest_message(seconds):
-    sender, receiver = np.unravel_index(np.nanargmax(seconds), seconds.shape)
-    return (
-        (int(sender), "out")
-        if np.nanmean(seconds[sender]) > np.nanmean(seconds[:, receiver])
-        else (int(receiver), "in")
-    )
+def foretold(line=None, **change):
+    data = json.loads(DATA)
+    values, sizes = np.array(data["values"]), np.array(data["at"][:5], float)
+    m, ran = np.median(values[:5], axis=1), values[5]
+    alpha, slope = np.linalg.lstsq(np.column_stack([1 / m, sizes / m]), np.ones(5), rcond=None)[0]
+    if line is not None:
+        slope, alpha = line(sizes, m)
+    answer = {
+        "data": DATA,
+        "alpha": alpha,
+        "beta": 1 / slope,
+        "predicted": 6 * (alpha + slope * 150_000),
+        "low": ran.min(),
+        "high": ran.max(),
+        "chance": 1 - 2 / 2 ** len(ran),
+        "prediction": "too short",
+    }
+    return answer | {key: f(answer) for key, f in change.items()}
 
 
 # -- 7 ----------------------------------------------------------------------------------------------------------------
 
 
-def seat(K, H, rounds, wrap=True, ports=1, pick=min, both_ways=1):
+def seat(K, H, rounds, wrap=True, ports=1, pick=min):
     found = {}
     for name, host in (("packed", lambda k: k // (K // H)), ("in turn", lambda k: k % H)):
         found[name] = 0
@@ -238,104 +216,77 @@ def seat(K, H, rounds, wrap=True, ports=1, pick=min, both_ways=1):
                 to = (k + hop) % K if wrap else k + hop
                 if to < K and host(k) == 0 and host(to) != 0:
                     found[name] += nbytes
-        found[name] *= ports * both_ways
+        found[name] *= ports
     name = pick(found, key=found.get)
     return name, found[name]
 
 
-def seat_by_hops(K, H, rounds):
-    """As if every worker of a packed host had its partner elsewhere as soon as the hop is a host long."""
-    packed = sum(m * (K // H if h >= K // H else 1) for h, m in rounds)
-    in_turn = sum(m * (K // H) for h, m in rounds if h % H)
-    return min(("packed", packed), ("in turn", in_turn), key=lambda found: found[1])
-
-
 SOLUTIONS = {
     "10.5-1": reduce_scatter,
-    "10.5-2": all_gather,
-    "10.5-3": bytes_each_rank_sends,
-    "10.5-4": tie_bytes,
-    "10.5-5": swap_with_neighbours,
-    "10.5-6": slow_port,
+    "10.5-2": price_plot,
+    "10.5-3": ring_counts,
+    "10.5-4": ninety,
+    "10.5-5": mended,
+    "10.5-6": foretold(),
     "10.5-7": seat,
 }
 
 MUTANTS = {
     "10.5-1": [
-        lambda comm, x: reduce_scatter(comm, x, shift=0),  # the lab's own numbering: finishes chunk k + 1
+        lambda comm, x, order: reduce_scatter(comm, x, list(range(comm.K))),  # the order is not looked at
+        lambda comm, x, order: reduce_scatter(comm, x, order, shift=0),
+        lambda comm, x, order: reduce_scatter(comm, x, order, numbered=False),
+        lambda comm, x, order: reduce_scatter(comm, x, order, equal=True),
         rs_as_in_the_lab,
-        lambda comm, x: reduce_scatter(comm, x, add=False),
-        lambda comm, x: reduce_scatter(comm, x, equal=True),
         rs_inplace,
         rs_whole_vectors,
         rs_send_then_recv,
-        rs_alone,
     ],
     "10.5-2": [
-        lambda comm, chunk, n: all_gather(comm, chunk, n, shift=1),
-        lambda comm, chunk, n: all_gather(comm, chunk, n, equal=True),
-        ag_one_round_more,
-        ag_everyone_to_everyone,
-        ag_concatenated,
-        lambda comm, chunk, n: np.resize(chunk, n),
+        lambda *a: price_plot(*a, middle=np.median),
+        lambda *a: price_plot(*a, chunk=False),
+        lambda *a: price_plot(*a, x="vector"),
+        lambda *a: price_plot(*a, scale="linear"),
+        lambda *a: price_plot(*a, line=lambda alpha, beta: alpha * beta),
+        lambda sizes, seconds, K, alpha, beta: price_plot(sizes, seconds, K, 0.0, beta),
     ],
     "10.5-3": [
-        lambda K, n, itemsize: [2 * (K - 1) * n * itemsize / K] * K,
-        lambda K, n, itemsize: [2 * (K - 1) * (n // K) * itemsize] * K,
-        lambda K, n, itemsize: [2 * (K - 1) * -(-n // K) * itemsize] * K,
-        lambda K, n, itemsize: bytes_each_rank_sends(K, n, 1),
-        lambda K, n, itemsize: bytes_each_rank_sends(K, n, itemsize, halves=1),
-        lambda K, n, itemsize: bytes_each_rank_sends(K, n, itemsize, same=True),
-        lambda K, n, itemsize: sum(bytes_each_rank_sends(K, n, itemsize)),
+        lambda *a: ring_counts(*a, skip=(0, 1)),
+        lambda *a: ring_counts(*a, skip=(1, 1)),
+        lambda *a: ring_counts(*a, sent=lambda K, n, i, f: np.full(K, f["all"] / K)),
+        lambda *a: ring_counts(*a, sent=lambda K, n, i, f: f["sent"] / i),
+        lambda *a: ring_counts(*a, all=lambda K, n, i, f: K * max(f["sent"])),
+        lambda *a: ring_counts(*a, longest=lambda K, n, i, f: max(f["sent"])),
     ],
     "10.5-4": [
-        lambda K, alpha, beta: tie_bytes(K, alpha, beta, rounds=np.log2),
-        lambda K, alpha, beta: tie_bytes(K, alpha, beta, rounds=lambda K: K.bit_length() - 1),
-        lambda K, alpha, beta: tie_bytes(K, alpha, 1 / beta),
-        lambda K, alpha, beta: alpha * beta,
-        lambda K, alpha, beta: alpha * beta * (K - 1 - (K - 1).bit_length()) / (K - 1).bit_length(),
-        lambda K, alpha, beta: tie_bytes(K, alpha, beta) / 4,  # in float32 elements
+        lambda *a: ninety(*a, **{"from": lambda K, alpha, beta: 9 * alpha * beta}),
+        lambda *a: ninety(*a, pace=lambda K, alpha, beta: 0.9),
+        lambda *a: ninety(*a, pace=lambda K, alpha, beta: 1.8 * (K - 1) / K),
+        lambda *a: ninety(*a, halving=lambda K, alpha, beta: (K - 1) / (K - 1).bit_length()),
+        lambda *a: ninety(*a, tree=lambda K, alpha, beta: 0.5 / (K - 1).bit_length()),
+        lambda *a: ninety(*a, tie=tie_by_logarithm),
     ],
     "10.5-5": [
-        swap_sends_first,
-        swap_no_self,
-        swap_even_ranks_send_first,
-        swap_one_buffer,
-        swap_through_everyone,
-        lambda comm, x: swap_with_neighbours(comm, x)[::-1],
+        even_ranks_first,
+        all_send_first,
+        rank_0_receives_first,
+        lambda K: mended(K) if K > 1 else [[("send", 0), ("recv", 0)]],
+        lambda K: [calls[:2] for calls in mended(K)],  # to the right only
     ],
     "10.5-6": [
-        slowest_message,  # one unlucky message decides
-        lambda seconds: slow_port(seconds, np.nanmean),  # a mean listens to bad luck
-        lambda seconds: slow_port(seconds.T),  # rows and columns the wrong way round
-        lambda seconds: (slow_port(seconds)[0], "out"),
-        lambda seconds: (int(np.nanargmax(np.nanmedian(seconds, 0) + np.nanmedian(seconds, 1))), "in"),
-        lambda seconds: slow_port(-seconds),
-        lambda seconds: slow_port(seconds)[0],
+        foretold(line=lambda sizes, m: np.polyfit(sizes, m, 1)),  # the long messages decide
+        foretold(beta=lambda a: 1 / a["beta"]),
+        foretold(predicted=lambda a: a["alpha"] + 600_000 / a["beta"]),
+        foretold(predicted=lambda a: 6 * (a["alpha"] + 600_000 / a["beta"])),
+        foretold(chance=lambda a: 1 - 1 / 2**7),
+        foretold(prediction=lambda a: "inside"),
+        foretold(data=lambda a: DATA.replace("200000", "250000")),
     ],
     "10.5-7": [
         lambda K, H, rounds: seat(K, H, rounds, wrap=False),  # the last worker has no right neighbour
         lambda K, H, rounds: seat(K, H, rounds, ports=H),  # of all hosts together
-        lambda K, H, rounds: seat(K, H, rounds, both_ways=2),  # in and out are two directions
+        lambda K, H, rounds: seat(K, H, rounds, ports=2),  # in and out are two directions
         lambda K, H, rounds: seat(K, H, rounds, pick=max),
         lambda K, H, rounds: ("packed", seat(K, H, rounds)[1]),
-        seat_by_hops,
     ],
 }
-
-
-def swaps_of_many(rng):
-    """More workers than the notebook asks about, on an uneven network."""
-    for K in (6, 7, 12):
-        xs = rng.standard_normal((K, 3))
-
-        def judge(run, xs=xs, K=K):
-            for k, (a, b) in enumerate(run.results):
-                if not (np.array_equal(a, xs[k - 1]) and np.array_equal(b, xs[(k + 1) % K])):
-                    raise Wrong(f"rank {k} has not what its neighbours brought")
-
-        world = Simulated(link=lambda source, to: Link(1e-5 * (1 + source), 1e8))
-        yield Case(tuple((x,) for x in xs), judge, K=K, label=f"K = {K}", world=world)
-
-
-HIDDEN = {"10.5-5": swaps_of_many}

@@ -235,11 +235,11 @@ def test_labkit_s_own_answer_scores_through_no_door(z, door):
 
 def test_no_work_handed_to_the_cluster_is_done_by_labkit_s_own_answer(z):
     source = """
-        from labkit.collectives import all_gather
+        from labkit.collectives import reduce_scatter
         def f(comm, *args):
-            return comm.compute(lambda: all_gather(comm, *args))
+            return comm.compute(lambda: reduce_scatter(comm, *args))
     """
-    assert grade_one(find("10.5-2"), textwrap.dedent(source), name="f", zygote=z).points == 0
+    assert grade_one(find("10.5-1"), textwrap.dedent(source), name="f", zygote=z).points == 0
 
 
 def test_the_check_withholds_what_the_grader_withholds_and_gives_it_back():

@@ -1,292 +1,372 @@
-"""Problem set 10.5: the halves of a ring, its bytes, its rival, a deadlock, a slow port, and who sits on which host.
+"""Problem set 10.5: half an all-reduce, a price on a plot, bytes, a bandwidth, a deadlock, a link measured, and seats.
 
-Sources: Patarasuk and Yuan 2009 (ring), Chan et al. 2007 (tree), Hockney 1994 (alpha-beta). Chunk i of n elements is
-those from i n // K to (i + 1) n // K. Symbols: K workers, n elements, ``nbytes`` bytes, alpha and beta of the link.
+Sources: Patarasuk and Yuan 2009 (ring), Chan et al. 2007 (tree), Hockney 1994 (alpha-beta, half of the speed), the README of
+nccl-tests (bus bandwidth). Chunk i of n elements is those from i n // K to (i + 1) n // K. Symbols: K workers, n elements,
+``nbytes`` bytes, alpha and beta of the link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from labkit.collectives import ring, tree
+from labkit.collectives import ring
 from labkit.comm import Run, Simulated
+from labkit.exercises.drawn import curve, labelled, shown
 from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
+from labkit.exercises.measured import read
+from labkit.exercises.sets import Array, Judge, if_it_were, slip, spoke, steps, workers
 from labkit.network import Link
 
-LENGTHS = {1: (5,), 2: (6, 7), 3: (9, 11, 2), 4: (12, 10, 3), 5: (20, 13, 4)}
+
+def _edges(K: int, n: int) -> Array:
+    return np.arange(K + 1) * n // K
 
 
-def _edges(K: int, n: int) -> list[int]:
-    return [i * n // K for i in range(K + 1)]
+def _slips(
+    right: dict[str, Any], wrong: list[tuple[str, str, Any]], rtol: float = 1e-8
+) -> tuple[tuple[str, Judge], ...]:
+    """(sentence, step, wrong value), of those that differ from what is right, as mistakes."""
+    differ = [(said, step, v) for said, step, v in wrong if not np.allclose(v, right[step], rtol=1e-4)]
+    return tuple((said, slip(step, v, rtol)) for said, step, v in differ)
 
 
-def _shape(K: int, n: int) -> str:
-    return f"K = {K} worker{'s' * (K > 1)}, n = {n} elements"
+def _refuse(*found: tuple[Any, str]) -> None:
+    """Wrong, with the first sentence that holds."""
+    for holds, said in found:
+        if holds:
+            raise Wrong(said)
 
 
-def _settings() -> Iterator[tuple[int, int]]:
-    return ((K, n) for K, lengths in LENGTHS.items() for n in lengths)
+# -- 1: half an all-reduce, in a given order --------------------------------------------------------------------------
+
+SLOW_S = 1000.0  # of a message off the ring, where one along it takes a second
 
 
-def _every_rank(run: Run, wanted: list[np.ndarray]) -> None:
+def _every_rank(wanted: list[Array], run: Run) -> None:
     for k, (given, want) in enumerate(zip(run.results, wanted, strict=True)):
-        if isinstance(given, tuple):
-            raise Wrong(f"rank {k} returned a tuple of {len(given)}; return the array alone")
         same_array(given, want, f"what rank {k} returned", rtol=1e-9, atol=1e-9)
 
 
-def _some_bytes(run: Run, wanted: np.ndarray) -> None:
-    """Whoever has something to send has sent something: said before anything about wrong values."""
-    for k, (sent, want) in enumerate(zip(run.bytes_sent, wanted, strict=True)):
-        if sent == 0 < want and run.results[k] is not None:
-            raise Wrong(f"rank {k} sent no bytes at all, so its data cannot have got anywhere")
-
-
-def _traffic(run: Run, wanted: np.ndarray, rounds: int) -> None:
-    """Each rank's bytes to the byte, and not more messages than rounds."""
-    for k, (sent, want) in enumerate(zip(run.bytes_sent, wanted, strict=True)):
-        if sent != want:
-            raise Wrong(
-                f"rank {k} sent {sent} bytes, {'more' if sent > want else 'fewer'} than the ring makes it send: "
-                f"one chunk per round, and each rank skips just one chunk"
-            )
-        if run.messages_sent[k] > rounds:
-            raise Wrong(f"rank {k} sent {run.messages_sent[k]} messages; the ring has K - 1, one per round")
-
-
-# -- 1 and 2: the two halves ------------------------------------------------------------------------------------------
-
-
-def _chunks_in_place(run: Run, mine: list[np.ndarray]) -> None:
-    """Say so if a rank has a finished chunk, but another rank's."""
+def _scattered(mine: list[Array], order: Array, real: bool, run: Run) -> None:
+    K, n = len(mine), sum(map(len, mine))
     for k, given in enumerate(run.results):
+        if (sent := 8 * (n - len(mine[k]))) and given is not None:
+            spoke(run, k, "its part of the sum")
         for i, chunk in enumerate(mine):
-            if (
-                i != k
-                and len(chunk)
-                and np.shape(given) == chunk.shape
-                and np.allclose(given, chunk, rtol=1e-9)
-            ):
-                raise Wrong(f"rank {k} returned a finished chunk, but that of rank {i}")
+            if i != k and len(chunk) and np.shape(given) == chunk.shape and np.allclose(given, chunk):
+                where = "whose number is its place in the order" if order[i] == k else f"of rank {i}"
+                raise Wrong(f"rank {k} returned a finished chunk, but the one {where}")
+        than = "more" if run.bytes_sent[k] > sent else "fewer"
+        _refuse(
+            (sent != run.bytes_sent[k], f"rank {k} sent {than} bytes than all chunks but one have"),
+            (run.messages_sent[k] > K - 1, f"rank {k} sent more messages than there are other ranks"),
+        )
+    _every_rank(mine, run)
+    took_s = 0 if real else run.elapsed_s
+    _refuse(
+        (took_s >= SLOW_S, "a message went to a rank that does not come next in the order"),
+        (took_s > K - 1, "the ranks wait for one another, longer than K - 1 rounds take"),
+    )
 
 
 def _reduce_scatter(rng: np.random.Generator) -> Iterator[Case]:
-    for K, n in _settings():
-        xs = rng.standard_normal((K, n))
-        edges = _edges(K, n)
-        total = xs.sum(axis=0)
-        mine = [total[edges[k] : edges[k + 1]] for k in range(K)]
-        left_out = np.diff(edges)  # rank k keeps chunk k to the end: the one it never sends
+    for K, n in ((4, 12), (3, 9), (1, 5), (2, 7), (3, 2), (5, 13), (4, 3), (6, 20), (3, 7)):
+        real = (K, n) == (3, 7)
+        xs, order, edges = rng.standard_normal((K, n)), rng.permutation(K), _edges(K, n)
+        total, after = xs.sum(axis=0), dict(zip(order, np.roll(order, -1), strict=True))
+        mine = [total[a:b] for a, b in pairwise(edges)]
 
-        def judge(run: Run, mine: Any = mine, sent: Any = 8 * (n - left_out), K: int = K) -> None:
-            _some_bytes(run, sent)
-            _chunks_in_place(run, mine)
-            _every_rank(run, mine)
-            _traffic(run, sent, K - 1)
+        def link(source: int, to: int, after: Any = after) -> Link:
+            return Link(1.0 if after[source] == to else SLOW_S, np.inf)
 
-        yield Case(tuple((x,) for x in xs), judge, K=K, label=_shape(K, n))
-
-
-def _all_gather(rng: np.random.Generator) -> Iterator[Case]:
-    for K, n in _settings():
-        whole = rng.standard_normal(n)
-        edges = _edges(K, n)
-        left_out = np.roll(np.diff(edges), -1)  # the right neighbour's own chunk comes last, and stays
-
-        def judge(run: Run, whole: Any = whole, sent: Any = 8 * (n - left_out), K: int = K) -> None:
-            _some_bytes(run, sent)
-            _every_rank(run, [whole] * K)
-            _traffic(run, sent, K - 1)
-
-        args = tuple((whole[edges[k] : edges[k + 1]].copy(), n) for k in range(K))
-        yield Case(args, judge, K=K, label=_shape(K, n))
+        even = [total[k * (n // K) : (k + 1) * (n // K)] for k in range(K)]
+        own = [x[a:b] for x, (a, b) in zip(xs, pairwise(edges), strict=True)]
+        mistakes = if_it_were(
+            lambda value: partial(_every_rank, value),
+            ("Each rank has what it brought itself: another chunk than this one has been finished.", own),
+            ("As if all chunks had n // K elements: some elements are then in nobody's chunk.", even),
+        )
+        label = f"{workers(K)}, n = {n} elements, order {order.tolist()}" + ", real processes" * real
+        yield Case(
+            tuple((x, order.tolist()) for x in xs),
+            partial(_scattered, mine, order, real),
+            K=K,
+            label=label,
+            world="processes" if real else Simulated(link=link),
+            mistakes=mistakes[: 1 + (n % K > 0)] if K > 1 else (),
+        )
 
 
-# -- 3: its bytes -----------------------------------------------------------------------------------------------------
+# -- 2: price and clock on one plot -----------------------------------------------------------------------------------
+
+
+def _plotted(sizes: Array, seconds: Array, K: int, link: Link, answer: Any) -> None:
+    axes, bytes_s = shown(answer), 2 * (K - 1) * sizes / link.beta
+    for axis, unit in (("x", "kB"), ("y", "ms")):
+        labelled(axes, axis, unit)
+    scales = (axes["xscale"], axes["yscale"])
+    _refuse(
+        (scales != ("log", "log"), "Sizes span a factor of thousands: here most points lie in one corner.")
+    )
+    x, price, half = sizes / 1e3, 1e3 * ring.time(K, sizes, link), K * link.alpha * link.beta / 1e3
+    wrong = {
+        "The median of the repeats has other programs in it.": np.median(seconds, axis=1),
+        "This prices each message as the whole vector.": 2 * (K - 1) * link.alpha + bytes_s,
+        "This price has the bytes and no latency.": bytes_s / K,
+        "This prices a reduce-scatter, which is half of the matter.": price / 2e3,
+    }
+    _refuse(*((_has(axes, x, 1e3 * y), said) for said, y in wrong.items()))
+    curve(axes, x, 1e3 * seconds.min(axis=1), "the quickest of the repeats")
+    curve(axes, x, price, "the price of the ring")
+    lines = [np.asarray(c["x"], float) for c in axes["curves"]]
+    at = np.array([line[0] for line in lines if len(line) > 1 and np.ptp(line) == 0])
+    _refuse(
+        (not len(at), "no vertical line shows where latency and bytes cost the same"),
+        (np.isclose(at * K, half).any(), "the vertical line stands as if a message held the whole vector"),
+        (not np.isclose(at, half).any(), "the vertical line is not where half of the price is latency"),
+        (not axes["legend"], "which curve is measured, which is the price? There is no legend"),
+    )
+
+
+def _has(axes: Any, x: Array, y: Array) -> bool:
+    try:
+        curve(axes, x, y, "")
+    except Wrong:
+        return False
+    return True
+
+
+def _plot(rng: np.random.Generator) -> Iterator[Case]:
+    for K in (4, 6):
+        link = Link(float(rng.uniform(5e-5, 3e-4)), float(rng.uniform(1e7, 1e8)))
+        sizes = np.array([1e3, 1e4, 4e4, 2e5, 1e6, 4e6])
+        slower = 1.1 + rng.exponential(0.2, (6, 5)) + np.geomspace(1, 0.01, 6)[:, None]
+        seconds = ring.time(K, sizes, link)[:, None] * slower
+        judge = partial(_plotted, sizes, seconds, K, link)
+        yield Case((sizes, seconds, K, link.alpha, link.beta), judge, label=workers(K))
+
+
+# -- 3: bytes where K does not divide n -------------------------------------------------------------------------------
 
 
 def _bytes(rng: np.random.Generator) -> Iterator[Case]:
-    settings = [(4, 12), (1, 6), (2, 7), (3, 8), (5, 3)]
-    settings += [(int(rng.integers(3, 40)), int(rng.integers(0, 2000))) for _ in range(6)]
+    settings = [(4, 12), (3, 8), (2, 7), (1, 6), (5, 3)]
+    settings += [(int(rng.integers(4, 40)), int(rng.integers(1, 2000))) for _ in range(6)]
     for K, n in settings:
-        itemsize = int(rng.choice([2, 4, 8]))
-        counts = ring.bytes(K, n, itemsize)
+        itemsize, r = int(rng.choice([2, 4, 8])), np.arange(K)
+        size = np.diff(_edges(K, n))
+        sent = itemsize * (2 * n - size[(r + 1) % K] - size[(r + 2) % K])
+        right: dict[str, Any] = {
+            "first": (r + 1) % K,
+            "second": (r + 2) % K,
+            "sent": sent,
+            "all": 2 * (K - 1) * n * itemsize,
+            "longest": 2 * (K - 1) * -(-n // K) * itemsize,
+        }
+        same = "Rank r begins with chunk r, so this is one that it does send."
+        wrong = [
+            (same, "first", r),
+            ("As if each half left out the same chunk: who has what between the halves?", "second", (r + 1) % K),
+            ("That is the average of all ranks; chunks differ.", "sent", np.full(K, right["all"] / K)),
+            ("This has every chunk as long as the longest.", "sent", np.full(K, right["longest"])),
+            ("That is the sum over the ranks, where each rank is asked.", "sent", right["all"]),
+            ("These are elements, and not bytes.", "sent", sent / itemsize),
+            ("That is K times the busiest rank, and not all ranks are as busy.", "all", K * sent.max()),
+            ("That is the busiest rank's bytes. Is it the one with the longest message in every round?", "longest",
+             sent.max()),
+            ("This takes the average chunk of a round; who has to wait?", "longest", right["all"] / K),
+        ]  # fmt: skip
+        label = f"{workers(K)}, n = {n} elements of {itemsize} bytes"
+        yield Case((K, n, itemsize), steps(right), label=label, mistakes=_slips(right, wrong))
 
-        def judge(answer: Any, K: int = K, want: Any = counts) -> None:
-            if np.shape(answer) != (K,):
-                shape = np.shape(answer)
-                raise Wrong(
-                    f"return one number of bytes per rank, {K} of them, not something of shape {shape}"
-                )
-            for k, (given, right) in enumerate(zip(answer, want, strict=True)):
-                close(given, float(right), f"the count for rank {k}", rtol=0.0)
 
-        yield Case((K, n, itemsize), judge, label=f"{_shape(K, n)} of {itemsize} bytes")
+# -- 4: ninety per cent of the bandwidth ------------------------------------------------------------------------------
 
 
-# -- 4: the tree's last stand -----------------------------------------------------------------------------------------
+def _claimed(right: dict[str, float], answer: Any) -> None:
+    """As ``steps``, but a thousandth of a byte is near enough, for those who search and don't solve."""
+    if isinstance(answer, dict) and "tie" in answer:
+        near = abs(number(answer["tie"], "step 'tie'") - right["tie"]) < 1e-3
+        answer = answer | {"tie": right["tie"]} if near else answer
+    steps(right, 1e-6)(answer)
 
 
-def _crossover(rng: np.random.Generator) -> Iterator[Case]:
+def _ninety(rng: np.random.Generator) -> Iterator[Case]:
     for K in (16, 8, 6, 33, 2, 3, int(rng.integers(65, 600))):
         link = Link(float(rng.uniform(1e-6, 1e-4)), float(rng.uniform(1e8, 1e10)))
-
-        def judge(answer: Any, K: int = K, link: Link = link) -> None:
-            size = number(answer, "the size")
-            if size < 0:
-                raise Wrong(f"a size cannot be negative, but yours is {size:.6g} bytes")
-            lead = [ring.time(K, n, link) - tree.time(K, n, link) for n in (0.0, 1e6)]  # a straight line in n
-            tie = 1e6 * lead[0] / (lead[0] - lead[1])
-            if abs(size - tie) > 1e-3:  # a thousandth of a byte, for those who search and don't solve
-                close(size, tie, "the size", rtol=1e-6)
-
+        ab, L, bus = link.alpha * link.beta, (K - 1).bit_length(), 2 * (K - 1) / K
+        tie = ab * (K - 1 - L) / (L - (K - 1) / K)
+        right = {"from": 9 * K * ab, "pace": 0.9 / bus, "halving": 10 * (K - 1) / (L + 9 * (K - 1))}
+        right |= {"tree": (K - 1) / (K * L), "tie": tie}
+        wrong = [
+            ("As if each message of the ring were the whole vector.", "from", 9 * ab),
+            ("That is where latency takes 10 % of what the bytes take, and not of the whole.", "from", 10 * K * ab),
+            ("That is the bus bandwidth again. How many vectors is a second worth?", "pace", 0.9),
+            ("The factor between the two bandwidths goes the other way.", "pace", 0.9 * bus),
+            ("That is the ratio of the rounds, as if bytes took no time.", "halving", (K - 1) / L),
+            ("That is a vector's pace in the tree, without the factor of the bus bandwidth.", "tree", 0.5 / L),
+            ("This has the rounds of a K that is a power of two.", "tie",
+             ab * (K - 1 - np.log2(K)) / (np.log2(K) - (K - 1) / K)),
+            ("There alpha takes as long as the bytes of one message; no algorithm is in it.", "tie", ab),
+        ]  # fmt: skip
         label = f"K = {K}, alpha = {link.alpha * 1e6:.3g} µs, beta = {link.beta / 1e9:.3g} GB/s"
-        yield Case((K, link.alpha, link.beta), judge, label=label)
+        mistakes = _slips(right, wrong, 1e-6)
+        yield Case((K, link.alpha, link.beta), partial(_claimed, right), label=label, mistakes=mistakes)
 
 
-# -- 5: a deadlock to mend --------------------------------------------------------------------------------------------
+# -- 5: a deadlock ----------------------------------------------------------------------------------------------------
 
 
-def _neighbours(rng: np.random.Generator) -> Iterator[Case]:
-    link = Link(1e-5, 1e9)
-    for K in (2, 3, 4, 5, 1):
-        n = int(rng.integers(2, 9))
-        xs = rng.standard_normal((K, n))
+def _followed(K: int, plan: Any) -> None:
+    """Carry out the calls, each message as soon as both its ends stand in it: one unit of time, both ends busy."""
+    if not isinstance(plan, (list, tuple)) or len(plan) != K or any(np.ndim(c) not in (1, 2) for c in plan):
+        raise Wrong(f"return a list of K lists of pairs, here K = {K}")
+    for k, calls in enumerate(plan):
+        right, left = (k + 1) % K, (k - 1) % K
+        wanted = [("send", right), ("send", left), ("recv", left), ("recv", right)] if K > 1 else []
+        made = sorted((str(c[0]), int(number(c[1], "a rank"))) for c in calls if len(c) == 2)
+        _refuse((any(whom == k for _, whom in made), f"rank {k} calls itself"))
+        whole = made == sorted(wanted) and len(calls) == len(wanted)
+        _refuse((not whole, f"rank {k} has not one send and one recv for each neighbour, and nothing else"))
+    at, clock = [0] * K, [0] * K
+    now = {k: tuple(plan[k][0]) for k in range(K) if plan[k]}
+    while now:
+        ready = [k for k, (what, to) in now.items() if what == "send" and now.get(to) == ("recv", k)]
+        if not ready:
+            said = [f"rank {k} in {what}({whom})" for k, (what, whom) in now.items()]
+            raise Wrong(f"nobody can go on: {', '.join(said[:6])}")
+        for k in ready:
+            to = now[k][1]
+            clock[k] = clock[to] = max(clock[k], clock[to]) + 1
+            for end in (k, to):
+                at[end] += 1
+                now.pop(end)
+                if at[end] < len(plan[end]):
+                    now[end] = tuple(plan[end][at[end]])
+    _refuse((max(clock) > 6, f"it ends, but takes as long as {max(clock)} messages one after the other"))
 
-        def judge(run: Run, xs: Any = xs, K: int = K) -> None:
-            for k, given in enumerate(run.results):
-                if not (isinstance(given, (tuple, list)) and len(given) == 2):
-                    raise Wrong(f"rank {k} should return (from_left, from_right), but returned {given!r:.60}")
-                if K > 2 and np.array_equal(given[0], xs[(k + 1) % K]):
-                    raise Wrong(f"rank {k}'s from_left is what its right neighbour brought")
-                same_array(given[0], xs[(k - 1) % K], f"rank {k}'s from_left", rtol=0.0)
-                same_array(given[1], xs[(k + 1) % K], f"rank {k}'s from_right", rtol=0.0)
-                most = 2 if K > 1 else 0
-                if run.messages_sent[k] != most:
-                    raise Wrong(
-                        f"rank {k} sent {run.messages_sent[k]} where {most} should do: one message to each "
-                        f"neighbour, and none to itself"
-                    )
 
-        yield Case(tuple((x,) for x in xs), judge, K=K, label=_shape(K, n), world=Simulated(link=link))
+def _deadlock(rng: np.random.Generator) -> Iterator[Case]:
+    for K in (4, 3, 2, 5, 1, 7, 10, int(rng.integers(15, 40)), 41):
+        yield Case((K,), partial(_followed, K), label=workers(K))
 
 
-# -- 6: a link read off a clock ---------------------------------------------------------------------------------------
+# -- 6: a link that is measured ---------------------------------------------------------------------------------------
+
+RING_BYTES = 600_000
 
 
-def _slow_port(rng: np.random.Generator) -> Iterator[Case]:
-    for K, hiccup in ((3, False), (4, False), (5, True), (8, True)):
-        for direction in ("out", "in"):
-            slow = int(rng.integers(K))
-            seconds = np.full((K, K), float(rng.uniform(1e-3, 1e-1)))
-            if direction == "out":
-                seconds[slow, :] *= rng.uniform(1.5, 4.0)
-            else:
-                seconds[:, slow] *= rng.uniform(1.5, 4.0)
-            seconds *= rng.uniform(0.95, 1.05, (K, K))
-            if hiccup:  # one message between two healthy ports had bad luck, and is the slowest of all
-                a, b = rng.choice([k for k in range(K) if k != slow], 2, replace=False)
-                seconds[a, b] = 20 * np.max(seconds)
-            np.fill_diagonal(seconds, np.nan)
-
-            def judge(answer: Any, slow: int = slow, direction: str = direction) -> None:
-                if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
-                    raise Wrong(f"return a pair (rank, direction), not {answer!r:.60}")
-                rank, way = answer
-                if way not in ("out", "in"):
-                    raise Wrong(f"the direction must be 'out' or 'in', not {way!r:.20}")
-                if number(rank, "the rank") != slow:
-                    raise Wrong(f"rank {rank} is not the one whose port is slow")
-                if way != direction:
-                    raise Wrong("that is the rank, but it is its other direction that is slow")
-
-            said = f"K = {K}" + (", and one message that had bad luck" if hiccup else "")
-            yield Case((seconds,), judge, label=said)
+def _measured(answer: Any) -> None:
+    keys = ("data", "alpha", "beta", "predicted", "low", "high", "chance", "prediction")
+    if not isinstance(answer, dict) or set(answer) != set(keys):
+        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, keys))}")
+    data = read(answer["data"], settings=6, repeats=6)
+    sizes = np.array([x for x in data.at if not isinstance(x, str)], float)
+    few = "ring" not in data.at or len(sizes) < 5
+    _refuse((few, "the data need five sizes of message at least, and the setting 'ring'"))
+    medians = np.median([v for x, v in zip(data.at, data.values, strict=True) if x != "ring"], axis=1)
+    ran = data.values[data.at.index("ring")]
+    alpha, beta, predicted, low, high, chance = (number(answer[k], k) for k in keys[1:-1])
+    _refuse(
+        (beta <= 1, "this beta is no speed in bytes per second; is it what one byte costs?"),
+        (alpha > 20 * medians.min(), "this alpha is longer than a whole message took: in which unit is it?"),
+    )
+    per = np.column_stack([1 / medians, sizes / medians])
+    best = per @ np.linalg.lstsq(per, np.ones(len(sizes)), rcond=None)[0]
+    ours = per @ np.array([alpha, 1 / beta])
+    loose = np.sqrt(np.mean((ours - 1) ** 2)) > np.sqrt(np.mean((best - 1) ** 2)) + 0.005
+    first = abs(ours - best).argmax() == sizes.argmin()
+    price = 6 * (alpha + RING_BYTES / 4 / beta)  # of a ring of four
+    by = {
+        "This predicts one message of all the bytes, and a ring has more to do.": alpha + RING_BYTES / beta,
+        "This prices every message of the ring as long as the vector.": 6 * (alpha + RING_BYTES / beta),
+        "This prices one half of the ring.": price / 2,
+        "This prices a tree, and a ring has run.": 4 * (alpha + RING_BYTES / beta),
+        "That is what was measured, and so no prediction.": np.median(ran),
+    }
+    off = abs(predicted / price - 1) > 0.01
+    both, r = 1 - 2 * 0.5 ** len(ran), 0.01
+    unsure = abs(chance - both) > max((1 - both) / 4, 0.0005)
+    _refuse(
+        (loose and first, "In this fit the shortest message hardly counted: its relative miss is large."),
+        (loose, "Another line is nearer to the medians, relative to each of them."),
+        *((off and abs(predicted / other - 1) < r, said) for said, other in by.items()),
+        (off, "predicted is not the price of that ring by your own alpha and beta"),
+        (abs(low / ran.min() - 1) > r, "low is not what the task says of your rings' times"),
+        (abs(high / ran.max() - 1) > r, "high is not what the task says of your rings' times"),
+        (unsure and (both < chance < 1), "This chance forgets one side on which the median may lie."),
+        (unsure, "the chance: how could all of so many repeats miss the median?"),
+    )
+    fits = {
+        "too short": predicted < (1 + r) * low,
+        "inside": (1 - r) * low <= predicted <= (1 + r) * high,
+        "too long": predicted > (1 - r) * high,
+    }
+    _refuse(
+        (answer["prediction"] not in fits, f"the prediction is one of {', '.join(map(repr, fits))}"),
+        (not fits.get(answer["prediction"]), "your own numbers do not say so of the prediction"),
+    )
 
 
 # -- 7: who sits where ------------------------------------------------------------------------------------------------
 
 
+def _seated(best: str, nbytes: int, answer: Any) -> None:
+    pair = isinstance(answer, (tuple, list)) and len(answer) == 2
+    _refuse((not pair, f"return a pair (seating, bytes), not {answer!r:.60}"))
+    _refuse((answer[0] not in ("packed", "in turn"), f"no seating is called {answer[0]!r:.20}"))
+    close(answer[1], float(nbytes), "the bytes through a host's port", rtol=0.0)
+    _refuse((answer[0] != best, "the bytes are right, but it is the other seating that has them"))
+
+
 def _seats(rng: np.random.Generator) -> Iterator[Case]:
-    for K, H in ((8, 2), (8, 4), (6, 2), (12, 3), (4, 4), (int(rng.integers(2, 6)) * 4, 4)):
+    for K, H in ((8, 4), (8, 2), (6, 2), (12, 3), (4, 4), (int(rng.integers(2, 6)) * 4, 4)):
         around = [(1, 960)] * (2 * (K - 1))  # a ring
         far = [(K // 2, 3840), (K // 4 or 1, 1920), (1, 960)]
-        some = [
-            (int(h), int(m)) for h, m in zip(rng.integers(1, K, 5), rng.integers(1, 10**6, 5), strict=True)
-        ]
+        hops, lengths = rng.integers(1, K, 5), rng.integers(1, 10**6, 5)
+        some = [(int(h), int(m)) for h, m in zip(hops, lengths, strict=True)]
         alone = [(H, 500)] * 3 if H < K else []  # in turn, nothing leaves
         for rounds in (around, far, some, alone):
-            least = {
-                name: sum(m * sum(host[k] == 0 != host[(k + h) % K] for k in range(K)) for h, m in rounds)
-                for name, host in (("packed", np.arange(K) // (K // H)), ("in turn", np.arange(K) % H))
-            }
+            seats = {"packed": np.arange(K) // (K // H), "in turn": np.arange(K) % H}
+
+            def leave(host: Array, bend: int, rounds: Any = rounds) -> int:
+                pairs = [(k, k + h, m) for h, m in rounds for k in range(len(host)) if k + h < bend]
+                return sum(m for k, to, m in pairs if host[k] == 0 != host[to % len(host)])
+
+            least = {name: leave(host, 2 * K) for name, host in seats.items()}
             best = min(least, key=lambda name: least[name])  # packed if they tie
+            few = "Here the last ranks have no partner: who is round the corner?"
+            wrong = [
+                ("That counts the bytes of all hosts together; each has a port of its own.", H * least[best]),
+                ("In and out are two directions, and this adds them.", 2 * least[best]),
+                *((few, leave(host, K)) for host in seats.values()),
+                ("Through a host that is seated so more leaves than need be.", max(least.values())),
+            ]
+            other = [(said, v) for said, v in wrong if v != least[best]]
+            mistakes = if_it_were(lambda v: lambda answer: close(answer[1], v, rtol=0.0), *other)
+            judge, label = partial(_seated, best, least[best]), f"K = {K} workers on H = {H} hosts"
+            yield Case((K, H, rounds), judge, label=label, mistakes=mistakes)
 
-            def judge(answer: Any, best: str = best, nbytes: int = least[best]) -> None:
-                if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
-                    raise Wrong(f"return a pair (seating, bytes), not {answer!r:.60}")
-                if answer[0] not in ("packed", "in turn"):
-                    raise Wrong(f"the seating must be 'packed' or 'in turn', not {answer[0]!r:.20}")
-                close(answer[1], float(nbytes), "the bytes through a host's port", rtol=0.0)
-                if answer[0] != best:
-                    raise Wrong("the bytes are right, but it is the other seating that has them")
 
-            yield Case((K, H, rounds), judge, label=f"K = {K} workers on H = {H} hosts")
-
-
+_HALF = tuple(f"labkit.collectives.reduce_scatter.{way}" for way in ("__call__", "inplace", "among"))
+_OWN = ("ring.bytes", "reduce_scatter.bytes", "all_gather.bytes", "reduce_scatter._sent", "all_gather._sent")
+_RING_BYTES = tuple(f"labkit.collectives.{name}" for name in _OWN)  # all others are made of these
+# fmt: off
 EXERCISES = (
-    Exercise(
-        "10.5-1",
-        "Reduce-scatter around the ring",
-        "build",
-        3,
-        "reduce_scatter",
-        _reduce_scatter,
-        objectives=(1,),
-        withheld=tuple(
-            f"labkit.collectives.reduce_scatter.{way}" for way in ("__call__", "inplace", "among")
-        ),
-    ),
-    Exercise(
-        "10.5-2",
-        "All-gather around the ring",
-        "build",
-        2,
-        "all_gather",
-        _all_gather,
-        objectives=(1,),
-        withheld=tuple(f"labkit.collectives.all_gather.{way}" for way in ("__call__", "inplace", "among")),
-    ),
-    Exercise(
-        "10.5-3",
-        "The bytes each rank sends",
-        "build",
-        2,
-        "bytes_each_rank_sends",
-        _bytes,
-        objectives=(1, 2),
-        withheld=(
-            "labkit.collectives.ring.bytes",
-            "labkit.collectives.reduce_scatter.bytes",
-            "labkit.collectives.all_gather.bytes",
-            "labkit.collectives.reduce_scatter._sent",  # of which all others are made
-            "labkit.collectives.all_gather._sent",
-        ),
-    ),
-    Exercise(
-        "10.5-4",
-        "Where tree and ring tie",
-        "build",
-        2,
-        "tie_bytes",
-        _crossover,
-        objectives=(2,),
-        withheld=("labkit.collectives.crossovers",),
-    ),
-    Exercise("10.5-5", "Mend a deadlock", "debug", 3, "swap_with_neighbours", _neighbours, objectives=(3,)),
-    Exercise("10.5-6", "Which port is slow?", "build", 2, "slow_port", _slow_port, objectives=(4, 5)),
+    Exercise("10.5-1", "Reduce-scatter in the order of the seats", "build", 3, "reduce_scatter", _reduce_scatter,
+             objectives=(1,), withheld=_HALF),
+    Exercise("10.5-2", "Price and clock on one plot", "plot", 2, "price_plot", _plot, objectives=(2, 4)),
+    Exercise("10.5-3", "A ring whose chunks differ", "derive", 3, "ring_counts", _bytes, objectives=(1, 2),
+             withheld=_RING_BYTES),
+    Exercise("10.5-4", "Ninety per cent of the bandwidth", "criticise", 3, "ninety", _ninety, objectives=(2,),
+             withheld=("labkit.collectives.crossovers",)),
+    Exercise("10.5-5", "Mend a deadlock", "debug", 3, "mended", _deadlock, objectives=(3,)),
+    Exercise("10.5-6", "A link, and a run foretold", "measure", 4, "", lambda rng: [Case((), _measured)],
+             objectives=(4, 5)),
     Exercise("10.5-7", "Who sits where?", "build", 2, "seat", _seats, objectives=(6,)),
 )

@@ -1,86 +1,120 @@
-"""Problem set 10.9: distances from bounds, the fewest rounds, a chain with other splits, one bit a coordinate, the best way.
+"""Problem set 10.9: bounds with bystanders, the fewest rounds, a chain however dealt, a floor, a claim of optimality.
 
 Sources: Patarasuk and Yuan 2009 (bytes), Chan et al. 2007 (rounds), Nesterov 2004 and Arjevani and Shamir 2015 (chain),
-Suresh et al. 2017 (one bit). Symbols: K workers, ``nbytes`` bytes, alpha and beta of the link, d coordinates, t rounds.
+Suresh et al. 2017 (levels between the ends), Safaryan et al. 2021 (bits). Symbols: K workers, ``nbytes`` bytes, alpha and
+beta of the link, d coordinates, t rounds, c bits a coordinate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from labkit.collectives import doubling, halving, naive, ring, tree
+from labkit.collectives import halving
 from labkit.comm import Run, Simulated
-from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
-from labkit.exercises.sets import workers
+from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
+from labkit.exercises.measured import read
+from labkit.exercises.sets import Array, if_it_were, slip, spoke, steps, workers
 from labkit.network import Link, least_bytes, least_rounds, least_time
 
-# -- 1: distance from the bytes bound ---------------------------------------------------------------------------------
+
+def _steps(args: tuple, right: dict[str, Any], wrong: list[tuple[str, str, Any]], label: str) -> Case:
+    """A derivation; ``wrong`` has (sentence, step, value), of which those count that are not right by accident."""
+    known = [
+        (said, slip(step, v)) for said, step, v in wrong if not np.isclose(v, right[step], rtol=1e-6, atol=0)
+    ]
+    return Case(args, steps(right), label=label, mistakes=tuple(known))
 
 
-def _distance(rng: np.random.Generator) -> Iterator[Case]:
-    settings: list[tuple[int, int, Any]] = []
-    for K in (2, 4, 5, 16):
-        n = K * int(rng.integers(3, 50))
-        settings += [(K, n, ring.bytes(K, n, 4)), (K, n, tree.bytes(K, n, 4)), (K, n, naive.bytes(K, n, 4))]
-    K = int(rng.integers(3, 9))
-    settings.append((K, 12, rng.integers(8 * 12, 20 * 12, K)))  # somebody's own, unevenly shared
-    for K, n, sent in settings:
-
-        def judge(answer: Any, want: float = float(np.max(sent) / least_bytes(K, 4 * n))) -> None:
-            close(answer, want, "the ratio", rtol=1e-9)
-
-        yield Case((np.array(sent), 4 * n), judge, label=f"{workers(K)}, a vector of {4 * n} bytes")
+# -- 1: bounds, with bystanders ---------------------------------------------------------------------------------------
 
 
-# -- 2: the least time ------------------------------------------------------------------------------------------------
+def _bystanders(rng: np.random.Generator) -> Iterator[Case]:
+    settings = [(5, 3, 10**7), (4, 4, 8), (4, 1, 10**6), (33, 20, 1000), (64, 63, 10**5), (1, 1, 10**6)]
+    settings += [
+        (K, int(rng.integers(1, K + 1)), int(10 ** rng.uniform(1, 8))) for K in rng.integers(3, 700, 6)
+    ]
+    for K, m, nbytes in ((int(K), m, nbytes) for K, m, nbytes in settings):
+        alpha, beta = float(rng.uniform(1e-6, 1e-4)), float(rng.uniform(1e8, 1e10))
+        port, rounds = (K + m - 2) / K * nbytes, least_rounds(K)
+        right = {"before": m - 1, "after": K - 1, "port": port, "rounds": rounds}
+        right["seconds"] = max(alpha * rounds, port / beta)
+        wrong = [
+            ("This waits for a message from somebody who has nothing to add.", "before", K - 1),
+            ("Here the first worker that has the sum sends a message to itself.", "before", m),
+            ("This forgets workers who brought nothing, and yet want the sum.", "after", m - 1),
+            ("The worker with the sum needs no message that brings it there.", "after", K),
+            ("That is all bytes together, and there are many ports.", "port", (K + m - 2) * nbytes),
+            ("This shares the bytes among those who brought data; who else may send?", "port", (K + m - 2) / m * nbytes),
+            ("This is the bound for workers who all bring data.", "port", 2 * (K - 1) / K * nbytes),
+            ("With so many rounds not all have heard.", "rounds", K.bit_length() - 1),
+            ("This is what a ring needs, and some do with less.", "rounds", K - 1),
+            ("Some worker without data must hear, too.", "rounds", least_rounds(m)),
+            ("Each part is a bound. Does it follow that nothing can do both at once?", "seconds",
+             alpha * rounds + port / beta),
+            ("That is a bound, and not the better one.", "seconds", min(alpha * rounds, port / beta)),
+        ]  # fmt: skip
+        label = f"{workers(K)}, {m} with data, {nbytes} bytes"
+        yield _steps((K, m, nbytes, alpha, beta), right, wrong, label)
 
 
-def _least(rng: np.random.Generator) -> Iterator[Case]:
-    settings = [(4, 10**7), (4, 8), (5, 100), (33, 1000), (64, 10**5), (2, 10**6), (1, 10**6), (8, 0)]
-    settings += [(int(rng.integers(3, 700)), int(10 ** rng.uniform(1, 8))) for _ in range(6)]
-    for K, nbytes in settings:
-        link = Link(float(rng.uniform(1e-6, 1e-4)), float(rng.uniform(1e8, 1e10)))
-
-        def judge(answer: Any, want: float = least_time(K, nbytes, link)) -> None:
-            if abs(number(answer, "the time") - want) > 1e-15:
-                close(answer, want, "the time", rtol=1e-9)
-
-        label = (
-            f"K = {K}, {nbytes} bytes, alpha = {link.alpha * 1e6:.3g} µs, beta = {link.beta / 1e9:.3g} GB/s"
-        )
-        yield Case((K, nbytes, link.alpha, link.beta), judge, label=label)
+# -- 2: the fewest rounds, by doing it --------------------------------------------------------------------------------
 
 
-# -- 3: the fewest rounds, by doing it --------------------------------------------------------------------------------
+def _every_rank(wanted: Array, run: Run) -> None:
+    for k, (given, want) in enumerate(zip(run.results, wanted, strict=True)):
+        same_array(given, want, f"what rank {k} returned", rtol=0.0)
+
+
+def _found(wanted: Array, real: bool, run: Run) -> None:
+    K = len(wanted)
+    for k, given in enumerate(run.results):
+        if given is not None:
+            spoke(run, k, "its part")
+        if run.messages_sent[k] > least_rounds(K):
+            raise Wrong(f"rank {k} sent more messages than there may be rounds")
+    _every_rank(wanted, run)
+    if not real and round(run.elapsed_s) > least_rounds(K):
+        raise Wrong(f"it took {round(run.elapsed_s)} rounds, more than the bound")
 
 
 def _maximum(rng: np.random.Generator) -> Iterator[Case]:
-    for K in (2, 4, 3, 5, 1, 8, 6):
-        n = int(rng.integers(2, 7))
+    for K, real in (*((K, False) for K in (2, 4, 3, 5, 1, 8, 6, 11)), (3, True)):
+        n, rounds = int(rng.integers(2, 7)), least_rounds(K)
         xs = -1 - rng.exponential(size=(K, n))  # all negative: an empty buffer of zeros would show
+        wanted = np.tile(xs.max(axis=0), (K, 1))
 
-        def judge(run: Run, K: int = K, xs: Any = xs) -> None:
-            for k, given in enumerate(run.results):
-                if K > 1 and run.bytes_sent[k] == 0 and given is not None:
-                    raise Wrong(f"rank {k} sent no bytes at all, so its data cannot have got anywhere")
-            for k, given in enumerate(run.results):
-                same_array(given, xs.max(axis=0), f"what rank {k} returned", rtol=0.0)
-            rounds = round(run.elapsed_s)
-            if rounds != least_rounds(K):
-                raise Wrong(f"it took {rounds} rounds, more than the bound")
+        def heard(back: list[int], xs: Array = xs) -> Array:
+            return np.array([xs[[k - j for j in back]].max(axis=0) for k in range(len(xs))])
 
-        label = f"{workers(K)}, n = {n} elements"
-        world = Simulated(link=Link(1.0, np.inf))
-        yield Case(tuple((x,) for x in xs), judge, K=K, label=label, world=world)
+        half, own = (
+            heard(list(range(2**rounds // 2))) if K > 1 else xs,
+            heard([0, *(2**i % K for i in range(rounds))]),
+        )
+        wrong = [
+            ("That is the sum, and not the maximum.", np.tile(xs.sum(axis=0), (K, 1))),
+            ("Some rank has not heard of all: is there a round less than need be?", half),
+            ("Each rank passes on what it brought, and never what it has heard.", own),
+        ]
+        yield Case(
+            tuple((x,) for x in xs),
+            partial(_found, wanted, real),
+            K=K,
+            label=f"{workers(K)}, n = {n} elements" + ", real processes" * real,
+            world="processes" if real else Simulated(link=Link(1.0, np.inf)),
+            mistakes=if_it_were(
+                lambda v: partial(_every_rank, v), *(x for x in wrong if not np.array_equal(x[1], wanted))
+            ),
+        )
 
 
-# -- 4: other splits of the chain -------------------------------------------------------------------------------------
+# -- 3 and 4: the chain, however dealt --------------------------------------------------------------------------------
 
 
-def _furthest(owner: np.ndarray, t: int) -> int:
+def _furthest(owner: Array, t: int) -> int:
     """From coordinate c on, the owner of spring c goes to the end of its run of springs, once a round."""
     d, c = len(owner) - 1, 0
     for _ in range(t):
@@ -92,124 +126,179 @@ def _furthest(owner: np.ndarray, t: int) -> int:
     return min(c, d)
 
 
-def _coordinates(rng: np.random.Generator) -> Iterator[Case]:
+def _at_once(owner: Array, t: int) -> int:
+    """As if within a round each worker knew what those before it have just done."""
+    d, c = len(owner) - 1, 0
+    for _ in range(t):
+        for k in range(max(owner) + 1):
+            while c <= d and owner[c] == k:
+                c += 1
+    return min(c, d)
+
+
+def _chain(rng: np.random.Generator) -> Iterator[Case]:
     d = int(rng.integers(8, 14))
     springs = np.arange(d + 1)
-    splits = [
-        ("in turn", springs % 2),
-        ("cut in halves", (springs > d // 2).astype(int)),
-        ("in pairs", springs // 2 % 2),
-        ("three workers in turn", springs % 3),
-        ("all on worker 1", np.ones(d + 1, int)),
-        ("at random", rng.integers(0, 2, d + 1)),
-        ("at random, three workers", rng.integers(0, 3, 2 * d)),
-    ]
-    for name, owner in splits:
-        for t in (1, 0, 2, 3, 40):
-
-            def judge(answer: Any, want: int = _furthest(owner, t)) -> None:
-                close(answer, float(want), "the number of coordinates", rtol=0.0)
-
+    splits = {
+        "in turn": springs % 2,
+        "cut in halves": (springs > d // 2).astype(int),
+        "in pairs": springs // 2 % 2,
+        "three workers in turn": springs % 3,
+        "all on worker 1": np.ones(d + 1, int),
+        "at random": rng.integers(0, 2, d + 1),
+        "at random, three workers": rng.integers(0, 3, 2 * d),
+    }
+    for name, owner in splits.items():
+        d = len(owner) - 1
+        for t in (2, 1, 0, 3, 40):
+            c = _furthest(owner, t)
+            rounds = next(r for r in range(d + 1) if _furthest(owner, r) == d)
+            gap = (1 / (c + 1) - 1 / (d + 1)) / 8
+            right = {"reached": c, "first": c / (c + 1), "gap": gap, "rounds": rounds}
+            runs = 1 + int(np.count_nonzero(np.diff(owner)))
+            wrong = [
+                ("One coordinate a round is for springs that are dealt in turn.", "reached", min(t, d)),
+                ("Here a worker builds on what another one did in the same round.", "reached", _at_once(owner, t)),
+                ("That is a round further than what was exchanged.", "reached", _furthest(owner, t + 1)),
+                ("That counts springs: the far end is held, and is no coordinate.", "reached", c + 1),
+                ("Are all springs up to the first zero stretched alike there?", "first", 1 - 1 / (d + 1)),
+                ("With this the first spring is slack.", "first", 1.0),
+                ("That is the least value of f, and not by how much it is above the minimum.", "gap", 1 / (8 * (c + 1))),
+                ("What counts is how far the point reaches, and not the number of rounds.", "gap",
+                 (1 / (t + 1) - 1 / (d + 1)) / 8),
+                ("This is without the factor of the springs' strength.", "gap", 8 * gap),
+                ("A round for each coordinate: some workers have several springs in a row.", "rounds", d),
+                ("Is the last run of springs needed, if the far end is held?", "rounds", runs),
+            ]  # fmt: skip
             label = f"springs {name}: owner = {owner.tolist()}, t = {t}"
-            yield Case((owner.copy(), t), judge, label=label)
+            yield _steps((owner.copy(), t), right, wrong, label)
 
 
-# -- 5: one bit a coordinate ------------------------------------------------------------------------------------------
+def _hard(quota: list[int], answer: Any) -> None:
+    n, rest = sum(quota), sum(quota) - max(quota)
+    same_array(np.shape(answer), np.array([n]), "the shape of what you return", rtol=0.0)
+    owner = np.array([number(k, "a worker") for k in answer])
+    has = [int((owner == k).sum()) for k in range(len(quota))]
+    if has != quota:
+        raise Wrong(f"the workers have {has} springs, and not as many as they are to have")
+    single = n if max(quota) <= rest + 1 else 2 * rest  # springs, from the first on, without a like neighbour
+    for t in range(n):
+        if (c := _furthest(owner, t)) > (min(t, n - 1) if t <= single else n - 1):
+            raise Wrong(f"after {t} rounds {c} coordinates can differ from zero; with another deal fewer can")
 
 
-def _one_bit(rng: np.random.Generator) -> Iterator[Case]:
-    repeats = 4000
-    vectors = [
-        ("normal numbers", rng.standard_normal(6)),
-        ("all positive", 3 + rng.random(5)),
-        ("two ends only", np.array([2.0, -1.0, 2.0, -1.0])),
-        ("all equal", np.full(3, float(rng.uniform(0.5, 2)))),
-        ("one spike", np.append(np.zeros(9), float(rng.uniform(1, 2)))),
-    ]
-    for name, x in vectors:
-        low, high = x.min(), x.max()
-        u = rng.random((repeats, len(x)))
-
-        def judge(answer: Any, x: Any = x, low: float = low, high: float = high) -> None:
-            if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
-                raise Wrong(f"return two things, (estimates, variance), not {answer!r:.60}")
-            shape = (repeats, len(x))
-            if np.shape(answer[0]) != shape:
-                raise Wrong(f"the estimates should have shape {shape}, but have {np.shape(answer[0])}")
-            estimates = np.asarray(answer[0], dtype=float)
-            near = np.minimum(np.abs(estimates - low), np.abs(estimates - high))
-            if not (near <= 1e-9 * max(abs(low), abs(high))).all():
-                raise Wrong("an estimate is neither min(x) nor max(x), so one bit cannot say which it is")
-            if high > low and (np.ptp(estimates, axis=0) == 0)[(x > low) & (x < high)].any():
-                raise Wrong("a coordinate between the ends has the same estimate in every row; use u")
-            spread = np.sqrt((high - x) * (x - low) / repeats)
-            off = np.abs(estimates.mean(axis=0) - x) > 5 * spread + 1e-9
-            if off.any():
-                i = int(np.argmax(off))
-                raise Wrong(
-                    f"the estimate is biased: coordinate {i} is {x[i]:.4g}, and its mean over {repeats} rows is "
-                    f"{estimates[:, i].mean():.4g}, more than five standard errors away"
-                )
-            want = float(((high - x) * (x - low)).sum())
-            if abs(number(answer[1], "the variance") - want) > 1e-12:
-                close(answer[1], want, "the variance", rtol=1e-9)
-
-        yield Case((x, u), judge, label=name)
+def _in_turn(quota: list[int]) -> list[int]:
+    return [k for i in range(max(quota)) for k in range(len(quota)) if i < quota[k]]
 
 
-# -- 6: the best way --------------------------------------------------------------------------------------------------
-
-_FORMS = {each.name: each for each in (ring, halving, doubling)}
-
-
-def _best(rng: np.random.Generator) -> Iterator[Case]:
-    settings = [(16, 100), (16, 10**8), (12, 10**8), (12, 10**5), (3, 10**8), (2, 10**7), (64, 10**6)]
-    settings += [(int(rng.integers(3, 100)), int(10 ** rng.uniform(1, 9))) for _ in range(12)]
-    for K, nbytes in settings:
-        link = Link(float(rng.uniform(5e-6, 5e-5)), float(rng.uniform(5e8, 5e9)))
-        seconds = {name: form.time(K, nbytes, link) for name, form in _FORMS.items()}
-        ranking = sorted(seconds, key=seconds.__getitem__)
-        if seconds[ranking[1]] < 1.01 * seconds[ranking[0]]:
-            continue  # too near to a tie to ask
-
-        def judge(answer: Any, right: str = ranking[0]) -> None:
-            if not isinstance(answer, str) or answer not in _FORMS:
-                raise Wrong(f"return one of {', '.join(map(repr, _FORMS))}, not {answer!r:.40}")
-            if answer != right:
-                raise Wrong(f"{answer!r} is not the fastest of the three")
-
-        label = (
-            f"K = {K}, {nbytes} bytes, alpha = {link.alpha * 1e6:.3g} µs, beta = {link.beta / 1e9:.3g} GB/s"
+def _deal(rng: np.random.Generator) -> Iterator[Case]:
+    settings = [[4, 4], [3, 5], [5, 2, 2], [2, 2, 5], [1, 1, 8], [6], [1, 2, 3, 4]]
+    settings += [[int(q) for q in rng.integers(1, 9, K)] for K in (2, 3, 4, 5)]
+    for quota in settings:
+        together = [k for k, q in enumerate(quota) for _ in range(q)]
+        known = if_it_were(
+            lambda v: lambda answer: same_array(answer, np.array(v)),
+            ("Each worker's springs lie side by side, and one round takes it to their end.", together),
+            ("In turn until somebody runs out: whose are the springs that are left?", _in_turn(quota)),
         )
-        yield Case((K, nbytes, link.alpha, link.beta), judge, label=label)
+        if max(quota) < len(together):  # with one worker there is one deal
+            yield Case((quota,), partial(_hard, quota), label=f"quota = {quota}", mistakes=known)
+        else:
+            yield Case((quota,), partial(_hard, quota), label=f"quota = {quota}")
 
 
+# -- 5: a quantiser, and its floor ------------------------------------------------------------------------------------
+
+
+def _quantised(answer: Any) -> None:
+    keys = ("data", "times", "margin", "worth", "factor", "four")
+    if not isinstance(answer, dict) or set(answer) != set(keys):
+        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, keys))}")
+    data = read(answer["data"], settings=5, repeats=10)
+    if data.at != (1, 2, 3, 4, 5):
+        raise Wrong("the data are to be of 1, 2, 3, 4 and 5 bits a coordinate, in this order")
+    mean, R = data.values.mean(axis=1), data.values.shape[1]
+    error, floor = data.values.std(axis=1, ddof=1) / np.sqrt(R), 1 / (4.0 ** np.arange(1, 6) - 1)
+    ratio, spread = mean[:-1] / mean[1:], 2 * np.hypot(error[1:] / mean[1:], error[:-1] / mean[:-1])
+    right = {
+        "times": mean / floor,
+        "margin": 2 * error / floor,
+        "worth": np.log2(1 + 1 / mean) / 2,
+        "factor": ratio,
+    }
+    wrong = [
+        ("This has the floor over what was measured.", "times", floor / mean),
+        ("That is the error itself; how many times the least possible is it?", "times", mean),
+        ("This takes the floor as if one bit fewer were sent.", "times", mean * (4.0 ** np.arange(5) - 1)),
+        ("That is how far single runs scatter, and not how well their mean is known.", "margin",
+         2 * error * np.sqrt(R) / floor),
+        ("One standard error to either side is too narrow for 95 per cent.", "margin", error / floor),
+        ("This margin is not in units of the floor.", "margin", 2 * error),
+        ("That takes the logarithm of one over the error, and leaves out what the bound has beside it.", "worth",
+         np.log2(1 / mean) / 2),
+        ("That is for all coordinates or none: how many bits for each?", "worth", 512 * np.log2(1 + 1 / mean)),
+        ("This factor says how much is left, and asked is by how much it is divided.", "factor", 1 / ratio),
+    ]  # fmt: skip
+    for step, want in right.items():
+        for said, _, value in (w for w in wrong if w[1] == step and np.shape(answer[step]) == (len(want),)):
+            if np.allclose(np.asarray(answer[step], float), value, rtol=0.01, atol=0):
+                raise Wrong(said)
+        same_array(answer[step], want, repr(step), rtol=0.01)
+    low, high = ratio * (1 - spread), ratio * (1 + spread)
+    said = answer["four"]
+    if not isinstance(said, (list, tuple)) or len(said) != 4 or set(said) - {"more", "less", "not decided"}:
+        raise Wrong("'four' is a list of four words, each 'more', 'less' or 'not decided'")
+    for c, word in enumerate(said, 1):
+        fits = {"more": low[c - 1] > 3.98, "less": high[c - 1] < 4.02}
+        fits["not decided"] = low[c - 1] < 4.02 and high[c - 1] > 3.98
+        if not fits[word]:
+            why = (
+                "an interval that holds 4 decides nothing"
+                if word != "not decided"
+                else "the interval leaves 4 out"
+            )
+            raise Wrong(f"from {c} to {c + 1} bits your data say otherwise: {why}")
+
+
+def _measure(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _quantised)
+
+
+# -- 6: optimal, of what? ---------------------------------------------------------------------------------------------
+
+
+def _optimal(rng: np.random.Generator) -> Iterator[Case]:
+    for m in (4, 2, 3, 6, 9, int(rng.integers(4, 12))):
+        K, link = 2**m, Link(float(rng.uniform(1e-6, 1e-4)), float(rng.uniform(1e8, 1e10)))
+        nbytes = float(10 ** rng.uniform(3, 8))
+        ab, v, took = link.alpha * link.beta, float(least_bytes(K, 1)), float(halving.time(K, nbytes, link))
+        left = 1 - float(least_time(K, nbytes, link)) / took
+        right = {"doubling": m * ab / (m - v), "worst": m * ab / v, "tenth": 20 * m * ab / v, "left": left}
+        right["switch"] = 1 / v
+        wrong = [
+            ("This lets doubling send no more than halving does.", "doubling", m * ab),
+            ("This compares bytes with bytes; rounds are saved, too, and by how many?", "doubling", 2 * m * ab / (m - v)),
+            ("There its own latency and bytes cost the same; how does the bound go on from there?", "worst", 2 * m * ab / v),
+            ("This is where it takes at most 1.1 times as long as its bytes' bound with half of its rounds.", "tenth",
+             10 * m * ab / v),
+            ("Latency is to be a tenth of the bound, and not of the whole.", "tenth", 18 * m * ab / v),
+            ("That is by how much it is above the bound, and not what part of its time could go.", "left",
+             took / (took * (1 - left)) - 1),
+            ("This adds the two bounds; is their sum one?", "left", 1 - (m * link.alpha + v * nbytes / link.beta) / took),
+            ("This is how many times more halving sends, and not the other way round.", "switch", v),
+            ("With a switch that adds, who needs to send anything twice?", "switch", 1.0),
+        ]  # fmt: skip
+        label = f"K = {K}, {nbytes:.0f} bytes, alpha = {link.alpha * 1e6:.3g} µs, beta = {link.beta / 1e9:.3g} GB/s"
+        yield _steps((K, nbytes, link.alpha, link.beta), right, wrong, label)
+
+
+# fmt: off
 EXERCISES = (
-    Exercise(
-        "10.9-1", "How far from the fewest bytes?", "build", 2, "bytes_over_bound", _distance, objectives=(1,)
-    ),
-    Exercise(
-        "10.9-2",
-        "The least time",
-        "build",
-        2,
-        "least_seconds",
-        _least,
-        objectives=(1, 4),
-        withheld=("labkit.network.least_time",),
-    ),
-    Exercise(
-        "10.9-3",
-        "Everyone's maximum in the fewest rounds",
-        "build",
-        3,
-        "fewest_rounds_max",
-        _maximum,
-        objectives=(1,),
-    ),
-    Exercise(
-        "10.9-4", "How far along the chain?", "build", 3, "coordinates_reached", _coordinates, objectives=(2,)
-    ),
-    Exercise("10.9-5", "One bit a coordinate", "build", 3, "one_bit", _one_bit, objectives=(3,)),
-    Exercise("10.9-6", "The best of three", "build", 2, "best_way", _best, objectives=(4,)),
+    Exercise("10.9-1", "Bounds with bystanders", "derive", 3, "bystanders", _bystanders, objectives=(1,)),
+    Exercise("10.9-2", "Everyone's maximum in the fewest rounds", "build", 3, "fewest_rounds_max", _maximum,
+             objectives=(1,)),
+    Exercise("10.9-3", "A chain, however dealt", "derive", 3, "chain_steps", _chain, objectives=(2,)),
+    Exercise("10.9-4", "Make it hard", "build", 3, "deal", _deal, objectives=(2,)),
+    Exercise("10.9-5", "How far above the floor?", "measure", 4, "", _measure, objectives=(3,)),
+    Exercise("10.9-6", "Optimal, of what?", "criticise", 3, "optimal", _optimal, objectives=(1, 4)),
 )
