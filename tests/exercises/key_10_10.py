@@ -272,7 +272,7 @@ MUTANTS = {
 
 
 def hidden_pareto(rng):
-    yield _pareto_case(64, 5000.0, 8192.0, 1.7, 0.2, 0.09, 0.001, 1.3)
+    yield _pareto_case(64, 5000.0, 8192.0, 1.7, (0.2, 0.09, 0.001), 1.3)
 
 
 def hidden_bill(rng):
