@@ -2,255 +2,279 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
 
 import numpy as np
 from scipy.stats import binom
 
-from labkit.exercises import Case
-from labkit.exercises.sets.sB import _computed_judge, _steps_case
+from labkit.collectives import ring
+from labkit.exercises.sets.sB import _newest_case
 
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
 
-def failures(worker_mtbf_s, K, T_s):
+def upload(worker_mtbf_s, K, interval_s, delta_s, upload_s, blocking_s):
     M = worker_mtbf_s / K
-    return M, T_s / M, math.exp(-T_s / M)
+    best = max(math.sqrt(2 * delta_s * M), upload_s)
+    lost, least = interval_s / 2 + upload_s, delta_s / best + (best / 2 + upload_s) / M
+    return {
+        "mtbf_s": M, "lost_s": lost, "share": delta_s / interval_s + lost / M,
+        "best_s": best, "least": least, "gain": math.sqrt(2 * blocking_s / M) - least,
+    }  # fmt: skip
+
+
+def slipped(step, f):
+    """The derivation with this step wrong."""
+
+    def answer(worker_mtbf_s, K, tau, delta, u, blocking):
+        right = upload(worker_mtbf_s, K, tau, delta, u, blocking)
+        return right | {step: f(worker_mtbf_s / K, tau, delta, u, right)}
+
+    return answer
 
 
 # -- 2 --------------------------------------------------------------------------------------------------------------
 
+DATA = """{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": ["kept", "synced", "careful"], "values": [[0.013498456999514019, 0.016735522000089986, 0.014624723000451922, 0.015220158998999977, 0.022152323999762302, 0.014655880000645993, 0.018715895999775967, 0.015718319998995867, 0.01471680800023023, 0.016283647000818746, 0.023045108002406778, 0.012026147000142373, 0.02055973999813432, 0.01357271300003049, 0.018263890997332055], [0.018891312000050675, 0.01903040699835401, 0.025606123999750707, 0.02017004099980113, 0.026231247997202445, 0.021539133002079325, 0.017226773001311813, 0.023793235999619355, 0.02208102499935194, 0.027778566000051796, 0.018642136001290055, 0.020083019000594504, 0.025099239999690326, 0.027106313998956466, 0.02094741299879388], [0.05642073100170819, 0.043155348001164384, 0.03488007900159573, 0.038382306000130484, 0.07565485600207467, 0.04274316699957126, 0.04501020099996822, 0.04099789000247256, 0.05607966499883332, 0.0691435469998396, 0.037705764996644575, 0.026488894000067376, 0.053001995001977775, 0.035586680998676457, 0.04883521999727236]], "span_s": 1.2942600550013594, "seal": "5db74c0a3f03"}"""  # noqa: E501
 
-def interval_steps(write_s, mtbf_s, step_s):
-    def lost(n):
-        return write_s / (n * step_s) + n * step_s / (2 * mtbf_s)
 
-    n = max(1, math.floor(math.sqrt(2 * write_s * mtbf_s) / step_s))
-    return n if lost(n) <= lost(n + 1) else n + 1
+def costs(**changed):
+    body, M = json.loads(DATA), 600.0
+    v = dict(zip(body["at"], np.array(body["values"]), strict=True))
+    careful, rounds = v["careful"], len(v["kept"])
+    longer = int((v["synced"] > v["kept"]).sum())
+    low, high = (math.sqrt(2 * x * M) for x in (careful.min(), careful.max()))
+    p = float(binom.sf(longer - 1, rounds, 0.5))
+    numbers = {
+        "delta_s": float(np.median(careful)), "low_s": low, "high_s": high,
+        "regret": careful.max() / low + low / (2 * M) - math.sqrt(2 * careful.max() / M),
+        "longer": longer, "p": p,
+    }  # fmt: skip
+    answer = {"data": DATA, **numbers, "sync_costs": "yes" if p <= 0.01 else "not decided"}
+    return answer | {name: f(v, answer) if callable(f) else f for name, f in changed.items()}
 
 
 # -- 3 --------------------------------------------------------------------------------------------------------------
 
-
-def safe_goodput(interval_s, write_s, restart_s, mtbf_s):
-    again = math.expm1((interval_s + write_s) / mtbf_s)  # failures on the way through an interval
-    return interval_s / (mtbf_s * again + restart_s * again)
-
-
-def goodput(tau, delta, R, M):
-    return tau / (M * math.exp(R / M) * math.expm1((tau + delta) / M))
-
-
-def young(delta, M):
-    return math.sqrt(2 * delta * M)
-
-
-def first_order(tau, delta, R, M):
-    return 1 - delta / tau - tau / (2 * M) - R / M
-
-
-def one_failure_at_most(tau, delta, R, M):
-    p = -math.expm1(-(tau + delta) / M)
-    return tau / (tau + delta + p * (R + (tau + delta) / 2))
-
+CLAIMS = {
+    "anna": (2, "torn"),
+    "bob": (4, "old"),
+    "carla": (1, "missing"),
+    "dora": "holds",
+    "two ranks": (4, "torn"),
+}
 
 # -- 4 --------------------------------------------------------------------------------------------------------------
 
 
-def computed(T, every, kills):
-    steps, begin = [], 0
-    for end in (*kills, T):
-        steps += range(begin, end)
-        begin = max(begin, end // every * every)
-    return steps
+class Momentum:
+    """SGD with momentum: as torch.optim.SGD, in the open."""
+
+    def __init__(self, weights):
+        import torch
+
+        self.weights = list(weights)
+        self.memory = [torch.zeros_like(w) for w in self.weights]
+
+    def step(self, lr):
+        for w, v in zip(self.weights, self.memory, strict=True):
+            v.mul_(0.9).add_(w.grad)
+            w.data.sub_(lr * v)
+            w.grad = None
 
 
-def computed_from_scratch(T, every, kills):
-    return [t for end in (*kills, T) for t in range(end)]
+def begin(comm, seed):
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double()
+    generator = torch.Generator()
+    if comm.rank == 0:
+        generator.manual_seed(seed)
+        for w in model.parameters():
+            w.data = torch.randn(w.shape, generator=generator, dtype=torch.float64)
+    return model, Momentum(model.parameters()), generator
 
 
-def computed_without_loss(T, every, kills):
-    return list(range(T))
+def one_step(model, optimizer, generator, X, y, t):
+    import torch
+
+    mine = torch.randint(len(X), (6,), generator=generator)
+    off = model(torch.from_numpy(X)[mine])[:, 0] - torch.from_numpy(y)[mine]
+    off.square().mean().backward()
+    optimizer.step(0.05 / (1 + t) ** 0.5)
 
 
-def computed_counting_the_kill(T, every, kills):
-    steps, begin = [], 0
-    for end in (*[k + 1 for k in kills], T):
-        steps += range(begin, end)
-        begin = (end - 1) // every * every
-    return steps
+def hand_over(comm, X, y, seed, n, forget=""):
+    import torch
+    from torch.nn.utils import parameters_to_vector
+
+    model, optimizer, generator = begin(comm, seed)
+    t = 0
+    if comm.rank > 0:
+        size = comm.recv(np.empty(1, np.int64), comm.rank - 1)
+        raw = comm.recv(np.empty(int(size[0]), np.uint8), comm.rank - 1)
+        state = torch.load(io.BytesIO(raw.tobytes()))
+        model.load_state_dict(state["model"])
+        if "m" not in forget:
+            for v, kept in zip(optimizer.memory, state["memory"], strict=True):
+                v.copy_(kept)
+        if "g" not in forget:
+            generator.set_state(state["generator"])
+        if "t" not in forget:
+            t = state["t"]
+    for _ in range(n):
+        one_step(model, optimizer, generator, X, y, t)
+        t += 1
+    if comm.rank + 1 < comm.K:
+        file = io.BytesIO()
+        state = {"model": model.state_dict(), "memory": optimizer.memory}
+        torch.save({**state, "generator": generator.get_state(), "t": t}, file)
+        raw = np.frombuffer(file.getvalue(), np.uint8)
+        comm.send(np.array([len(raw)]), comm.rank + 1)
+        comm.send(raw, comm.rank + 1)
+    return parameters_to_vector(model.parameters()).detach().numpy()
 
 
-def computed_one_later(T, every, kills):
-    steps, begin = [], 0
-    for end in (*kills, T):
-        steps += range(begin, end)
-        begin = end // every * every + 1
-    return steps
+def hand_over_given(comm, X, y, seed, n):
+    """The program of the notebook."""
+    import torch
+    from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+    model, optimizer, generator = begin(comm, seed)
+    if comm.rank > 0:
+        came = comm.recv(np.empty(21), comm.rank - 1)
+        vector_to_parameters(torch.from_numpy(came), model.parameters())
+    for t in range(n):
+        one_step(model, optimizer, generator, X, y, t)
+    weights = parameters_to_vector(model.parameters()).detach().numpy()
+    if comm.rank + 1 < comm.K:
+        comm.send(weights, comm.rank + 1)
+    return weights
 
 
-def computed_strictly_before(T, every, kills):
-    steps, begin = [], 0
-    for end in (*kills, T):
-        steps += range(begin, end)
-        begin = max(begin, max(end - 1, 0) // every * every)
-    return steps
+def forgets_moments(comm, X, y, seed, n):
+    return hand_over(comm, X, y, seed, n, "m")
+
+
+def forgets_generator(comm, X, y, seed, n):
+    return hand_over(comm, X, y, seed, n, "g")
+
+
+def forgets_count(comm, X, y, seed, n):
+    return hand_over(comm, X, y, seed, n, "t")
+
+
+def forgets_two(comm, X, y, seed, n):
+    return hand_over(comm, X, y, seed, n, "mg")
 
 
 # -- 5 --------------------------------------------------------------------------------------------------------------
 
 
-def save(name):
-    draft = name + ".draft"
-    return [("write", draft), ("sync", draft), ("rename", draft, name), ("sync_folder",)]
+def counted(comm, written, mine):
+    """How many disks hold each part, as one array a step."""
+    places = [(step, part) for step, parts in written for part in range(parts)]
+    found = ring.allreduce(comm, np.array([float(place in mine) for place in places]))
+    return {
+        s: np.array([x for (step, _), x in zip(places, found, strict=True) if step == s]) for s, _ in written
+    }
+
+
+def newest(comm, written, mine):
+    return max([s for s, there in counted(comm, written, mine).items() if there.all()], default=-1)
+
+
+def newest_of_each(comm, written, mine, who=max):
+    own = np.zeros(comm.K)
+    own[comm.rank] = max([s for s, _ in mine], default=-1)
+    return int(who(ring.allreduce(comm, own)))
+
+
+def newest_of_anybody(comm, written, mine):
+    return newest_of_each(comm, written, mine)
+
+
+def oldest_of_the_newest(comm, written, mine):
+    return newest_of_each(comm, written, mine, min)
+
+
+def newest_everywhere(comm, written, mine):
+    return max([s for s, x in counted(comm, written, mine).items() if (x == comm.K).all()], default=-1)
+
+
+def newest_by_count(comm, written, mine):
+    return max([s for s, x in counted(comm, written, mine).items() if x.sum() >= len(x)], default=-1)
+
+
+def newest_own_part(comm, written, mine):
+    have = np.array([float(parts <= comm.rank or (s, comm.rank) in mine) for s, parts in written])
+    found = ring.allreduce(comm, have)
+    both = zip(written, found, strict=True)
+    return max([s for (s, parts), x in both if x == comm.K and parts <= comm.K], default=-1)
 
 
 # -- 6 --------------------------------------------------------------------------------------------------------------
 
 
-def diagnose(work, stay):
-    K, T = work.shape
-    last = np.bincount(work.argmax(axis=0), minlength=K)
-    if K * binom.sf(last.max() - 1, T, 1 / K) <= 0.01:
-        return int(last.argmax())
-    return "link" if stay.min(axis=0).mean() > work.mean() else "noise"
+def least(T):
+    return next(m for m in range(T) if 8 * binom.sf(m - 1, T, 1 / 8) <= 0.01)
 
 
-def blames_the_most_often_last(work, stay):
-    return int(np.bincount(work.argmax(axis=0)).argmax())
-
-
-def blames_twice_its_share(work, stay):
-    K, T = work.shape
-    last = np.bincount(work.argmax(axis=0), minlength=K)
-    if last.max() > 2 * T / K:
-        return int(last.argmax())
-    return "link" if stay.min(axis=0).mean() > work.mean() else "noise"
-
-
-def blames_by_the_mean(work, stay):
-    mean = work.mean(axis=1)
-    if mean.max() > 1.2 * np.median(mean):
-        return int(mean.argmax())
-    return "link" if stay.min(axis=0).mean() > work.mean() else "noise"
-
-
-def link_first(work, stay):
-    return "link" if stay.min(axis=0).mean() > work.mean() else diagnose(work, stay)
-
-
-def blames_who_stays_longest(work, stay):
-    K, T = work.shape
-    last = np.bincount(stay.argmax(axis=0), minlength=K)
-    if K * binom.sf(last.max() - 1, T, 1 / K) <= 0.01:
-        return int(last.argmax())
-    return "link" if stay.min(axis=0).mean() > work.mean() else "noise"
-
-
-def waiting_is_the_link(work, stay):
-    found = diagnose(work, stay)
-    return "link" if isinstance(found, str) and stay.mean() > 0.03 else found
-
-
-SOLUTIONS = {
-    "B-1": failures,
-    "B-2": interval_steps,
-    "B-3": safe_goodput,
-    "B-4": computed,
-    "B-5": save,
-    "B-6": diagnose,
+one = float(binom.sf(13, 60, 1 / 8))
+ACCUSED = {
+    "one": one,
+    "any": 8 * one,
+    "jobs": 320 * one,
+    "least": least(60),
+    "caught": float(binom.sf(least(60) - 1, 60, 0.25)),
+    "steps": next(T for T in range(20, 900, 20) if binom.sf(least(T) - 1, T, 0.25) >= 0.9),
 }
+
+SOLUTIONS = {"B-1": upload, "B-2": costs(), "B-3": CLAIMS, "B-4": hand_over, "B-5": newest, "B-6": ACCUSED}
 
 MUTANTS = {
     "B-1": [
-        lambda m, K, T: (m, T / m, math.exp(-T / m)),
-        lambda m, K, T: (m * K, T / (m * K), math.exp(-T / (m * K))),
-        lambda m, K, T: (m / K, T * K / m, 1 - math.exp(-T * K / m)),
-        lambda m, K, T: (m / K, T * K / m, max(0.0, 1 - T * K / m)),
-        lambda m, K, T: (m / K, T * K / m, math.exp(-T / m)),
-        lambda m, K, T: (m / K, round(T * K / m), math.exp(-T * K / m)),
-        lambda m, K, T: m / K,
+        slipped("lost_s", lambda M, tau, delta, u, right: tau / 2),
+        slipped("lost_s", lambda M, tau, delta, u, right: tau / 2 + u / 2),
+        slipped("lost_s", lambda M, tau, delta, u, right: 1.5 * tau),
+        slipped("best_s", lambda M, tau, delta, u, right: math.sqrt(2 * (delta + u) * M)),
+        slipped("best_s", lambda M, tau, delta, u, right: math.sqrt(2 * delta * M)),
+        slipped("least", lambda M, tau, delta, u, right: delta / right["best_s"] + right["best_s"] / (2 * M)),
     ],
     "B-2": [
-        lambda d, M, s: round(young(d, M) / s),
-        lambda d, M, s: max(1, round(young(d, M) / s)),
-        lambda d, M, s: max(1, math.floor(young(d, M) / s)),
-        lambda d, M, s: math.ceil(young(d, M) / s),
-        lambda d, M, s: young(d, M) / s,
-        lambda d, M, s: max(1, round(math.sqrt(d * M) / s)),
-        lambda d, M, s: max(1, round(young(d, M))),
-        lambda d, M, s: 1,
+        costs(delta_s=lambda v, a: float(v["careful"].mean())),
+        costs(delta_s=lambda v, a: float(np.median(v["kept"]))),
+        costs(high_s=lambda v, a: a["low_s"] * (a["high_s"] / a["low_s"]) ** 2),
+        costs(regret=lambda v, a: a["regret"] + a["high_s"] / 600),
+        costs(p=lambda v, a: float(binom.pmf(a["longer"], len(v["kept"]), 0.5)) / 2),
+        costs(sync_costs=lambda v, a: "yes" if a["sync_costs"] == "not decided" else "not decided"),
+        costs(data=DATA.replace("0.0", "0.1")),
     ],
     "B-3": [
-        goodput,
-        first_order,
-        one_failure_at_most,
-        lambda tau, delta, R, M: tau / ((M + R) * math.expm1(tau / M)),
-        lambda tau, delta, R, M: (tau + delta) / ((M + R) * math.expm1((tau + delta) / M)),
-        lambda tau, delta, R, M: tau / (M * math.expm1((tau + delta) / M) + R),
-        lambda tau, delta, R, M: (M + R) * math.expm1((tau + delta) / M) / tau,
-        lambda tau, delta, R, M: tau / (M * math.expm1((tau + delta + R) / M)),
-        lambda tau, delta, R, M: safe_goodput(young(max(delta, 1e-3), M), delta, R, M),
+        CLAIMS | {"anna": "holds"},
+        CLAIMS | {"bob": "holds"},
+        CLAIMS | {"bob": (3, "old")},
+        CLAIMS | {"carla": (5, "missing")},
+        CLAIMS | {"dora": (3, "torn")},
+        CLAIMS | {"two ranks": "holds"},
     ],
-    "B-4": [
-        computed_from_scratch,
-        computed_without_loss,
-        computed_counting_the_kill,
-        computed_one_later,
-        computed_strictly_before,
-        lambda T, every, kills: sorted(computed(T, every, kills)),
-        lambda T, every, kills: len(computed(T, every, kills)),
-        lambda T, every, kills: computed(T, every, kills[:1]),
-    ],
-    "B-5": [
-        lambda name: [("write", name)],
-        lambda name: [("write", name), ("sync", name), ("sync_folder",)],
-        lambda name: [("write", name + "~"), ("rename", name + "~", name), ("sync_folder",)],
-        lambda name: [("write", name + "~"), ("rename", name + "~", name), ("sync", name), ("sync_folder",)],
-        lambda name: [("write", name + "~"), ("sync", name + "~"), ("rename", name + "~", name)],
-        lambda name: [
-            ("write", name + "~"),
-            ("sync", name + "~"),
-            ("sync_folder",),
-            ("rename", name + "~", name),
-        ],
-        lambda name: [("remove", name), *save(name)],
-        lambda name: [("rename", name, name + ".old"), *save(name)],
-        lambda name: [*save(name), ("remove", name)],
-        lambda name: [("sync", name + "~"), ("write", name + "~"), ("rename", name + "~", name)],
-        lambda name: [("write", name, "data")],
-        lambda name: ["write", "sync", "rename"],
-        lambda name: [],
-    ],
+    "B-4": [hand_over_given, forgets_moments, forgets_generator, forgets_count, forgets_two],
+    "B-5": [newest_of_anybody, oldest_of_the_newest, newest_everywhere, newest_by_count, newest_own_part],
     "B-6": [
-        blames_the_most_often_last,
-        blames_twice_its_share,
-        blames_by_the_mean,
-        blames_who_stays_longest,
-        link_first,
-        waiting_is_the_link,
-        lambda work, stay: "noise",
-        lambda work, stay: "nobody",
+        ACCUSED | {"one": float(binom.sf(14, 60, 1 / 8))},
+        ACCUSED | {"one": float(binom.pmf(14, 60, 1 / 8))},
+        ACCUSED | {"any": one},
+        ACCUSED | {"least": 15},
+        ACCUSED | {"steps": next(T for T in range(20, 900, 20) if least(T) <= T / 4)},
     ],
 }
 
 
-def more_jobs(rng):
-    """Long jobs with many kills."""
-    for _ in range(5):
-        T, every = int(rng.integers(40, 90)), int(rng.integers(1, 15))
-        kills, begin = [], 0
-        for _ in range(6):
-            kills.append(int(rng.integers(begin, T)))
-            begin = kills[-1] // every * every
-        case = (T, every, tuple(kills))
-        yield Case(case, _computed_judge(*case), label="hidden")
+def hidden_newest(rng):
+    disks = [[(7, 0)], [(7, 1), (3, 0)], [(7, 1)], [(3, 1), (3, 2)]]
+    yield _newest_case([(3, 3), (7, 3)], disks, "a copy where a part is missing")
 
 
-def more_intervals(rng):
-    """Steps from milliseconds to minutes."""
-    for step in (0.01, 0.3, 7.0, 200.0):
-        yield _steps_case(float(rng.uniform(1, 90)), float(rng.uniform(500, 50000)), step, "hidden")
-
-
-HIDDEN = {"B-2": more_intervals, "B-4": more_jobs}
+HIDDEN = {"B-5": hidden_newest}

@@ -73,11 +73,15 @@ def test_the_released_nbgrader_makes_hands_out_and_marks_it(tmp_path):
     handed_out = json.loads((course / "release" / "failures" / "b_exercises.ipynb").read_text())
     assert "HIDDEN" not in json.dumps(handed_out) and "NotImplementedError" in json.dumps(handed_out)
     right = (
-        "import numpy as np\ndef failures(m, K, T):\n    return m / K, T * K / m, float(np.exp(-T * K / m))\n"
+        "import math\ndef upload(m, K, tau, delta, u, blocking):\n"
+        "    M, lost = m / K, tau / 2 + u\n    best = max(math.sqrt(2 * delta * M), u)\n"
+        "    least = delta / best + (best / 2 + u) / M\n"
+        "    return dict(mtbf_s=M, lost_s=lost, share=delta / tau + lost / M, best_s=best, least=least,\n"
+        "                gain=math.sqrt(2 * blocking / M) - least)\n"
     )
     for student, source in {
         "anna": right,
-        "bob": right.replace("T * K / m,", "T / m,"),
+        "bob": right.replace("tau / 2 + u\n", "tau / 2\n"),
         "carla": None,
     }.items():
         nb = json.loads(json.dumps(handed_out))
@@ -94,4 +98,4 @@ def test_the_released_nbgrader_makes_hands_out_and_marks_it(tmp_path):
         line.split(",")[lines[0].split(",").index("student_id")]: float(line.split(",")[at])
         for line in lines[1:]
     }
-    assert scores == {"anna": 2.0, "bob": 0.0, "carla": 0.0}
+    assert scores == {"anna": 4.0, "bob": 0.0, "carla": 0.0}

@@ -1,281 +1,404 @@
 """Problem set 10.10: choosing a configuration.
 
-The judges compute what is right from the questions: time to accuracy as steps times seconds (McCandlish et al. 2018,
-section 2, for the steps), the ring's time (Patarasuk and Yuan 2009), buckets on one channel (Li et al. 2020, section 3.2.3),
-and what a log says of a step that waits for the last. No solutions here.
+The judges compute what is right from the questions, or from what a student has measured: time to accuracy as steps times
+seconds (McCandlish et al. 2018, section 2, for the steps), the tie of two straight lines in 1 / beta, what a log says of a
+step that waits for the last, and the order statistics of a few repeats (David and Nagaraja 2003, section 7.2). No solutions
+here.
 
-Symbols: K workers, b examples each, B = K b, S_min and B_crit of the hyperbola, alpha and beta of a link, T steps.
+Symbols: K workers, b examples each, B = K b, S_min and B_crit of the hyperbola, alpha and beta of a link, T steps; f, how
+many times the steps a method needs; c its seconds and n its bytes of a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labkit.comm.run import Run
-from labkit.exercises.exercise import Case, Exercise, Wrong, close, number
+from labkit.exercises.drawn import curve, labelled, shown
+from labkit.exercises.exercise import Case, Exercise, Wrong, choices, close, number, same_array
+from labkit.exercises.measured import read
+from labkit.exercises.sets import Judge, if_it_were, slip, steps, talked, workers
 
 Array = NDArray[np.float64]
 
 
-def _items(answer: Any, names: tuple[str, ...]) -> list[Any]:
-    """The answer as a tuple or list (or 1-D array) of as many items as there are names, or Wrong."""
-    items = list(answer) if isinstance(answer, (tuple, list, np.ndarray)) else None
-    if items is None or len(items) != len(names):
-        raise Wrong(f"return {len(names)} values, ({', '.join(names)}), not {answer!r}"[:200])
-    return items
+def _dict_of(answer: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(answer, dict) or set(answer) != set(names):
+        raise Wrong(f"return a dict with the keys {', '.join(map(repr, names))}")
+    return answer
 
 
-def _whole(answer: Any, expected: int, what: str) -> None:
-    if number(answer, what) != expected:
-        raise Wrong(f"{what} is not {number(answer, what):g}")
+# -- 1: foretell a step, then take it -------------------------------------------------------------------------------
+
+_SEEN, _UNSEEN, _ROUNDS = ("1x16", "1x64", "2x16"), "2x64", 9
+_ROUNDED = 5e-3  # students copy three digits
 
 
-# -- 1: the bill ----------------------------------------------------------------------------------------------------
+def _foretold(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _foretold_judge, mistakes=(
+        ("This makes four times of the whole step of two workers: also of what does not grow with the batch.",
+         _if_foretold(lambda v: 4 * v["2x16"])),
+        ("This adds a whole step of one worker to a whole step of two: some of the computing is in both.",
+         _if_foretold(lambda v: v["1x64"] + v["2x16"])),
+        ("This is a step of one worker: the second one is free here, though somebody has to talk to it.",
+         _if_foretold(lambda v: v["1x64"])),
+        ("A chance of 1 takes the least and the greatest of nine for the least and the greatest there can be.",
+         lambda answer: close(answer["promise"], 1.0, rtol=_ROUNDED)),
+        ("A habit of statisticians is no property of nine numbers: what was never computed from them?",
+         lambda answer: close(answer["promise"], 0.95, rtol=_ROUNDED)),
+    ))  # fmt: skip
+
+
+def _measured(answer: dict[str, Any]) -> tuple[Array, Array]:
+    """What the three measured steps say of the fourth, round by round, and the fourth itself; (repeats,) seconds each."""
+    few, then = read(answer["data"], 3, _ROUNDS), read(answer["then"], 1, _ROUNDS)
+    if set(few.at) != set(_SEEN) or then.at != (_UNSEEN,):
+        raise Wrong(f"data are to be of {', '.join(_SEEN)}, then of {_UNSEEN}, not {few.at} and {then.at}")
+    v = dict(zip(few.at, few.values, strict=True))
+    return v["1x64"] + v["2x16"] - v["1x16"], then.values[0]
+
+
+def _if_foretold(wrong: Callable[[dict[Any, Array]], Array]) -> Judge:
+    def as_if(answer: Any) -> None:
+        few = read(answer["data"], 3, _ROUNDS)
+        value = float(np.median(wrong(dict(zip(few.at, few.values, strict=True)))))
+        close(answer["predicted_ms"], 1e3 * value, rtol=_ROUNDED)
+
+    return as_if
+
+
+def _foretold_judge(answer: Any) -> None:
+    names = ("data", "predicted_ms", "low_ms", "high_ms", "promise", "then", "verdict")
+    said, seen = _measured(_dict_of(answer, names))
+    low, high, at = 1e3 * said.min(), 1e3 * said.max(), 1e3 * float(np.median(seen))
+    close(answer["predicted_ms"], 1e3 * float(np.median(said)), "predicted_ms", rtol=_ROUNDED)
+    for name, right, word in (("low_ms", low, "least"), ("high_ms", high, "greatest")):
+        if abs(number(answer[name], name) - right) > _ROUNDED * abs(right):
+            raise Wrong(f"{name} is not the {word} of what your rounds foretell, one round at a time")
+    close(answer["promise"], (len(said) - 1) / (len(said) + 1), "promise", rtol=_ROUNDED)
+    words = ("holds", "too low", "too high")
+    if answer["verdict"] not in words:
+        raise Wrong(f"verdict must be one of {', '.join(map(repr, words))}, not {answer['verdict']!r}")
+    if answer["verdict"] != (words[0] if low <= at <= high else words[1] if at > high else words[2]):
+        raise Wrong("your verdict does not follow from your data: where does the middle of `then` lie?")
+
+
+# -- 2: time against money ------------------------------------------------------------------------------------------
+
+_KS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+def _pareto(rng: np.random.Generator) -> Iterator[Case]:
+    yield _pareto_case(32, 7000.0, 4096.0, 2.5, (0.128, 0.030, 0.0008), 1.25)
+    S, B, price, message_s, f = (
+        float(x) for x in rng.uniform((2e3, 1e3, 1, 4e-4, 1.15), (9e3, 3e3, 4, 8e-4, 1.3))
+    )
+    yield _pareto_case(16, S, B, price, (0.080, 0.025, message_s), f)
+
+
+def _pareto_case(
+    b: int, S_min: float, B_crit: float, price: float, step: tuple[float, float, float], f: float
+) -> Case:
+    compute_s, wire_s, message_s = step
+    K = np.array(_KS, float)
+    ring_s = 2 * (K - 1) * message_s + 2 * (K - 1) / K * wire_s
+    methods = {"sync": (1.0, list(compute_s + ring_s)), "local": (f, list(compute_s + ring_s / 8))}
+
+    def points(factor: bool = True, all_pay: bool = True) -> list[tuple[Array, Array]]:
+        """(price, hours) of each method."""
+        found = []
+        for times, step_s in methods.values():
+            h = (times if factor else 1.0) * S_min * (1 + B_crit / (K * b)) * np.array(step_s) / 3600
+            found.append((h * (K if all_pay else 1) * price, h))
+        return found
+
+    def judge_of(drawn: tuple[list[tuple[Array, Array]], tuple[Array, Array], int]) -> Judge:
+        each, (x, y), knee = drawn
+
+        def judge(answer: Any) -> None:
+            axes = shown(answer)
+            labelled(axes, "x", "EUR")
+            labelled(axes, "y", "h")
+            if (axes["xscale"], axes["yscale"]) != ("log", "log"):
+                raise Wrong(
+                    "one per cent is not as long everywhere in your figure: are both axes logarithmic?"
+                )
+            for name, (cost, time) in zip(methods, each, strict=True):
+                curve(axes, cost, time, f"price and time of {name}")
+            curve(axes, x, y, "what nobody beats in both, of the two methods together")
+            curve(axes, x[knee : knee + 1], y[knee : knee + 1], "the knee")
+
+        return judge
+
+    def whole(each: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+        """The points that none beats, of all."""
+        x, y = (np.concatenate(v) for v in zip(*each, strict=True))
+        best = [not np.any((x <= p) & (y <= q) & ((x < p) | (y < q))) for p, q in zip(x, y, strict=True)]
+        return x[best], y[best]
+
+    def knee(front: tuple[Array, Array]) -> int:
+        return int(np.argmin(front[0] * front[1]))
+
+    right = points()
+    front, own = whole(right), [whole([m]) for m in right]
+    apart = (np.concatenate([x for x, _ in own]), np.concatenate([y for _, y in own]))
+    unpaid, alike = points(all_pay=False), points(factor=False)
+    return Case(
+        (_KS, b, S_min, B_crit, price, methods),
+        judge_of((right, front, knee(front))),
+        label=f"b = {b}, B_crit = {B_crit:.0f}, {f:.2f} times the steps",
+        mistakes=if_it_were(
+            judge_of,
+            ("This pays for one worker, whatever K is: who pays for the others?",
+             (unpaid, whole(unpaid), knee(whole(unpaid)))),
+            ("Here a local step is worth a step of sync: that makes it look faster than it is.",
+             (alike, whole(alike), knee(whole(alike)))),
+            ("You ask of each method alone what nobody beats: the other method may beat it.",
+             (right, apart, knee(apart))),
+            ("Your knee is the fastest configuration: the last second is bought there at any price.",
+             (right, front, int(np.argmin(front[1])))),
+            ("Your knee is the cheapest configuration: time counts for nothing there.",
+             (right, front, int(np.argmin(front[0])))),
+        ),
+    )  # fmt: skip
+
+
+# -- 3: how sure is the ranking -------------------------------------------------------------------------------------
+
+
+def _sure(rng: np.random.Generator) -> Iterator[Case]:
+    for _ in range(5):
+        c1, n1 = float(rng.uniform(0.05, 0.3)), float(rng.uniform(2e7, 4e8))
+        c2, n2 = c1 * float(rng.uniform(0.85, 1.05)), n1 / float(rng.uniform(3, 20))
+        f = float(rng.uniform(1.25, 1.8))
+        tie = (n1 - f * n2) / (f * c2 - c1)
+        beta = tie * float(rng.uniform(0.5, 0.9))
+        even, sigma = (c1 + n1 / beta) / (c2 + n2 / beta), float(rng.uniform(0.1, 0.4))
+        slope = -f * n2 / (n1 - f * n2), -f * c2 / (f * c2 - c1)
+        need = (2 * sigma / (even - f)) ** 2
+        right = {"tie": tie, "everywhere": c1 / c2, "nowhere": n1 / n2, "elasticity": sum(slope), "break_even": even,
+                 "seeds": math.ceil(need)}  # fmt: skip
+        mistakes = (
+            ("f multiplies only the bytes here: does a step more not also compute?",
+             slip("tie", (n1 - f * n2) / (c2 - c1))),
+            ("Both methods take the same number of steps in your tie.", slip("tie", (n1 - n2) / (c2 - c1))),
+            ("At a bandwidth of nearly zero and at an endless one you ask for the wrong part of a step.",
+             slip("everywhere", n1 / n2)),
+            ("This is a slope in bytes per second, not one in per cent of per cent: its value depends on the units.",
+             slip("elasticity", sum(slope) * tie / f)),
+            *(("f stands in two places of the tie, and only one of them moves in your elasticity.",
+               slip("elasticity", one)) for one in slope),
+            ("Your elasticity has the wrong sign: more steps needed, and it would win at more bandwidths?",
+             slip("elasticity", -sum(slope))),
+            ("This compares the bytes at that bandwidth and leaves out what does not depend on it.",
+             slip("break_even", n1 / n2)),
+            ("This is how many seeds it takes if the error of a mean falls like 1 over their number.",
+             slip("seeds", math.ceil(math.sqrt(need)))),
+        )  # fmt: skip
+        label = f"c = {c1:.3f} and {c2:.3f} s, f = {f:.2f}, {8e-9 * beta:.2f} Gbit/s"
+        yield Case((c1, n1, c2, n2, f, beta, sigma), steps(right), label=label, mistakes=mistakes)
+
+
+# -- 4: a bill that counts twice ------------------------------------------------------------------------------------
+
+_PARTS = ("load", "work", "wait", "sum")
 
 
 def _bill(rng: np.random.Generator) -> Iterator[Case]:
-    yield _bill_case(1, 8, 6.4, 52.0, 0.018, 0.0, 3.0, "one worker, who has nobody to talk to")
-    yield _bill_case(4, 32, 7000.0, 0.0, 0.1, 0.02, 2.5, "where every batch needs as many steps")
-    for _ in range(4):
-        K, b = int(rng.integers(2, 200)), int(rng.integers(1, 64))
-        S_min, B_crit = float(rng.uniform(10, 9000)), float(rng.uniform(5, 9000))
-        compute_s, comm_s, price = (float(x) for x in rng.uniform((0.01, 0.001, 0.1), (0.5, 0.2, 9)))
-        yield _bill_case(K, b, S_min, B_crit, compute_s, comm_s, price, f"K = {K}, b = {b}")
-
-
-def _bill_case(
-    K: int, b: int, S_min: float, B_crit: float, compute_s: float, comm_s: float, price: float, label: str
-) -> Case:
-    steps = S_min + S_min * B_crit / (K * b)
-    seconds = steps * (compute_s + comm_s)
-    names = ("time_s", "price", "efficiency")
-
-    def judge(answer: Any) -> None:
-        expected = (seconds, K * seconds * price / 3600, compute_s / (compute_s + comm_s))
-        for given, right, name in zip(_items(answer, names), expected, names, strict=True):
-            close(given, right, name)
-
-    return Case((K, b, S_min, B_crit, compute_s, comm_s, price), judge, label=label)
-
-
-# -- 2: fastest, cheapest, knee -------------------------------------------------------------------------------------
-
-
-def _choose(rng: np.random.Generator) -> Iterator[Case]:
-    cases: list[tuple[float, ...]] = [
-        (8, 0.018, 6.4, 52.0, 3.2e3, 1e-3, 1e9),  # the lab's
-        (8, 0.018, 6.4, 52.0, 3.2e3, 0.05, 1e9),  # messages so dear that one worker is best
-    ]
-    while len(cases) < 6:
-        found = (
-            float(rng.integers(1, 33)), float(rng.uniform(0.01, 0.1)), float(rng.uniform(5, 500)),
-            float(rng.uniform(50, 3000)), float(rng.uniform(1e4, 1e8)), float(10 ** rng.uniform(-5, -2.5)), 1e9,
-        )  # fmt: skip
-        if min(_margins(*found)) > 1.01:  # no tie, and no case for the last digit
-            cases.append(found)
-    for b, *rest in cases:
-        yield _choose_case(int(b), *rest)
-
-
-_KS = tuple(range(1, 65))
-
-
-def _scores(
-    b: float, compute_s: float, S_min: float, B_crit: float, nbytes: float, alpha: float, beta: float
-) -> list[Array]:
-    """Of every K in _KS: seconds, worker-seconds, and their product."""
-    K = np.array(_KS, dtype=float)
-    step = compute_s + 2 * (K - 1) * (alpha + nbytes / K / beta)
-    seconds = S_min * (1 + B_crit / (K * b)) * step
-    return [seconds, K * seconds, K * seconds**2]
-
-
-def _margins(*case: float) -> list[float]:
-    return [float(np.partition(score, 1)[1] / score.min()) for score in _scores(*case)]
-
-
-def _choose_case(
-    b: int, compute_s: float, S_min: float, B_crit: float, nbytes: float, alpha: float, beta: float
-) -> Case:
-    best = [_KS[int(np.argmin(s))] for s in _scores(b, compute_s, S_min, B_crit, nbytes, alpha, beta)]
-
-    def judge(answer: Any) -> None:
-        names = ("fastest", "cheapest", "knee")
-        for given, right, name in zip(_items(answer, names), best, names, strict=True):
-            _whole(given, right, f"{name} K")
-
-    label = (
-        f"b = {b}, {1e3 * compute_s:.0f} ms of computation, {nbytes:.3g} bytes, alpha = {1e6 * alpha:.0f} µs"
-    )
-    return Case((b, compute_s, S_min, B_crit, nbytes, alpha, beta, list(_KS)), judge, label=label)
-
-
-# -- 3: a step with buckets -----------------------------------------------------------------------------------------
-
-
-def _overlapped(rng: np.random.Generator) -> Iterator[Case]:
-    yield _overlapped_case(0.1, [0.2], [4e6], 4, 1e-4, 1e9, "one bucket")
-    yield _overlapped_case(0.05, [0.02] * 5, [1e6] * 5, 1, 1e-4, 1e9, "one worker, who sends nothing")
-    yield _overlapped_case(0.05, [0.02] * 5, [4e6] * 5, 8, 1e-4, 1e8, "a slow link, never idle")
-    yield _overlapped_case(0.05, [0.02] * 5, [4e3] * 5, 8, 1e-5, 1e9, "a fast link, mostly idle")
-    gap = [0.01, 0.2, 0.01, 0.01]
-    yield _overlapped_case(0.05, gap, [4e7, 1e6, 4e7, 1e6], 4, 1e-4, 1e9, "a link that idles in between")
-    for _ in range(3):
-        L, K = int(rng.integers(2, 9)), int(rng.integers(2, 33))
-        layers, sizes = rng.uniform(0.001, 0.05, size=L), rng.uniform(1e4, 3e7, size=L)
-        yield _overlapped_case(0.03, list(layers), list(sizes), K, 1e-4, 1e9, f"{L} buckets, K = {K}")
-
-
-def _overlapped_case(
-    forward_s: float,
-    layers_s: list[float],
-    nbytes: list[float],
-    K: int,
-    alpha: float,
-    beta: float,
-    label: str,
-) -> Case:
-    layers, sizes = np.array(layers_s), np.array(nbytes)
-    sums = 2 * (K - 1) * (alpha + sizes / K / beta)
-    ready = forward_s + np.cumsum(layers)
-    # the channel is through with the last bucket once it has gone on without a pause from some bucket's being ready
-    after = np.cumsum(sums[::-1])[::-1]
-    expected = float((ready + after).max())
-
-    def judge(answer: Any) -> None:
-        if number(answer, "the step") < ready[-1] * (1 - 1e-12):
-            raise Wrong("the step is shorter than its computation")
-        close(answer, expected, "the step")
-
-    return Case((forward_s, layers, sizes, K, alpha, beta), judge, label=label)
-
-
-# -- 4: where it flips ----------------------------------------------------------------------------------------------
-
-
-def _flip(rng: np.random.Generator) -> Iterator[Case]:
-    plain = (14.0, 7e6, 0.0, 1.0)
-    yield _flip_case(0.05, 1e-4, plain, (7.0, 1e6, 0.02, 1.0), "coding against bytes")
-    yield _flip_case(0.05, 1e-4, (7.0, 1e6, 0.02, 1.0), plain, "the same two, the other way round")
-    yield _flip_case(0.05, 1e-4, plain, (7.0, 1e6, 0.0, 1.0), "fewer messages and fewer bytes")
-    yield _flip_case(0.05, 1e-4, plain, plain, "a method against itself")
-    yield _flip_case(0.05, 1e-4, plain, (14.0, 7e6, 0.0, 1.2), "the same step, a fifth more steps")
-    yield _flip_case(0.05, 1e-4, plain, (2.0, 1e6, 0.0, 1.2), "local steps, of which more are needed")
-    yield _flip_case(0.05, 5e-3, plain, (30.0, 1e6, 0.0, 1.0), "fewer bytes in more messages")
-    for _ in range(3):
-        a, c = (
-            (float(rng.integers(1, 60)), float(rng.uniform(1e5, 1e8)), float(rng.uniform(0, 0.1)), float(f))
-            for f in (1.0, rng.uniform(0.8, 1.5))
-        )
-        yield _flip_case(float(rng.uniform(0.01, 0.3)), 1e-4, a, c, "two methods drawn at random")
-
-
-def _flip_case(
-    compute_s: float, alpha: float, a: tuple[float, ...], c: tuple[float, ...], label: str
-) -> Case:
-    fixed = [f * (compute_s + m * alpha + coding) for m, _, coding, f in (a, c)]
-    wire = [f * n for _, n, _, f in (a, c)]
-    expected = None
-    if fixed[0] != fixed[1] and (wire[0] - wire[1]) / (fixed[1] - fixed[0]) > 0:
-        expected = (wire[0] - wire[1]) / (fixed[1] - fixed[0])
-
-    def judge(answer: Any) -> None:
-        if isinstance(answer, str):
-            if answer != "never":
-                raise Wrong(f"a word can only be 'never', not {answer!r}")
-            if expected is not None:
-                raise Wrong("it says never, but there is a bandwidth at which both take as long")
-            return
-        value = number(answer, "the bandwidth")
-        if expected is None:
-            raise Wrong(f"it says {value:.4g} bytes per second, but no bandwidth above 0 makes them equal")
-        close(value, expected, "the bandwidth", rtol=1e-8)
-
-    return Case((compute_s, alpha, a, c), judge, label=label)
-
-
-# -- 5: the slow job ------------------------------------------------------------------------------------------------
-
-
-def _account(rng: np.random.Generator) -> Iterator[Case]:
-    for label, load, work, K in (
-        ("a slow clock and a slow loader on one rank", 5.0, 1 / 0.7, 8),
-        ("a slow clock alone", 1.0, 1 / 0.7, 8),
-        ("a slow loader alone", 6.0, 1.0, 5),
-        ("a fast clock that a slow loader more than eats up", 9.0, 0.6, 6),
-        ("two ranks only", 4.0, 1.3, 2),
+    for K, ahead, slow, label in (
+        (1, False, 1.0, "one worker, loading before each step"),
+        (4, False, 1.6, "four workers, one slow"),
+        (4, True, 1.0, "four workers alike, who load ahead"),
+        (6, True, 1.5, "six who load ahead, one slow"),
+        (3, True, 1.0, "three who load ahead, with a loader that is slower than they compute"),
     ):
-        suspect, T = int(rng.integers(K)), 30
-        loads = 0.008 * (1 + 0.02 * rng.standard_normal((K, T)))
-        works = 0.050 * (1 + 0.02 * rng.standard_normal((K, T)))
-        loads[suspect] *= load
-        works[suspect] *= work
-        yield _account_case(loads, works, 0.006 + 0.001 * rng.random(T), suspect, label)
+        T, load = 12, 0.080 if label.endswith("compute") else 0.015
+        loads, works = (x * rng.uniform(0.9, 1.1, size=(K, T)) for x in (load, 0.050))
+        works[K // 2] *= slow
+        sums = 0.010 * rng.uniform(0.8, 1.2, size=T)
+        loaded, ready, left = np.empty((K, T)), np.empty((K, T)), np.empty(T)
+        free, begun = np.zeros(K), 0.0
+        for t in range(T):
+            loaded[:, t] = (free if ahead else begun) + loads[:, t]
+            free = np.maximum(begun, loaded[:, t])
+            ready[:, t] = free + works[:, t]
+            begun = left[t] = ready[:, t].max() + sums[t]
+        yield _bill_case(loaded, ready, left, float(rng.uniform(1, 4)), f"{label}, {T} steps")
 
 
-def _account_case(loads: Array, works: Array, sums: Array, suspect: int, label: str) -> Case:
-    K, T = loads.shape
-    ends = np.cumsum((loads + works).max(axis=0) + sums)
-    begun = np.concatenate([[0.0], ends[:-1]])
-    loaded, ready = begun + loads, begun + loads + works
-    cured = []
-    for part in (loads, works):
-        others = np.median(np.delete(part, suspect, axis=0), axis=0)
-        cured.append(np.vstack([np.delete(part, suspect, axis=0), others]))
-    last = [np.delete(part, suspect, axis=0) for part in (loads, works)]
-    whole = [np.vstack([rest, part[suspect]]) for rest, part in zip(last, (loads, works), strict=True)]
-    ways = [(whole[0], whole[1]), (cured[0], whole[1]), (whole[0], cured[1]), (cured[0], cured[1])]
-    seconds = [float(((a + c).max(axis=0) + sums).sum()) for a, c in ways]
-    names = ("rank", "as_it_is_s", "loader_cured_s", "clock_cured_s", "both_cured_s")
+def _bill_case(loaded: Array, ready: Array, left: Array, price: float, label: str) -> Case:
+    K = len(loaded)
+    begun, last = np.append(0.0, left[:-1]), ready.max(axis=0)
+    start = np.maximum(begun, loaded)
+    each = {"load": start - begun, "work": ready - start, "wait": last - ready,
+            "sum": np.tile(left - last, (K, 1))}  # fmt: skip
+    right = {part: float(x.sum()) * price / 3600 for part, x in each.items()}
+    whole = K * left[-1] * price / 3600
 
     def judge(answer: Any) -> None:
-        given = _items(answer, names)
-        _whole(given[0], suspect, "the rank that is last most often")
-        for value, right, name in zip(given[1:], seconds, names[1:], strict=True):
-            close(value, right, name, rtol=1e-8)
+        parts = [number(x, name) for name, x in _dict_of(answer, _PARTS).items()]
+        if abs(sum(parts) / whole - 1) > 1e-9:
+            said = ("more", "twice") if sum(parts) > whole else ("less", "not at all")
+            raise Wrong("your parts add up to {} than the bill: something is counted {}".format(*said))
+        for name in _PARTS:
+            if abs(float(answer[name]) - right[name]) > 1e-9 * whole:
+                raise Wrong(f"the parts add up, but the share of {name!r} is not what the log says")
 
-    return Case((loaded, ready, ends), judge, label=f"{label}, K = {K}, {T} steps")
+    def given(load: Array, work: Array, comm: Array, scaled: bool = False, paid: int = 0) -> Judge:
+        """A judge to which the bill of these parts is right."""
+        parts = [float(x.sum()) * price / 3600 for x in (load, work, last - ready, comm)]
+        by = whole / sum(parts) if scaled else 1 / K if paid else 1.0
+        want = np.array(parts) * by
+        return lambda answer: same_array([answer[p] for p in _PARTS], want, rtol=1e-8, atol=1e-12)
+
+    summed, long, hidden = each["sum"], left - ready, ready - loaded
+    mistakes = (
+        ("A rank that has arrived waits inside the all-reduce, and you charge it for talking all that time, too.",
+         given(each["load"], each["work"], long)),
+        ("A batch that was there before its step began makes the step's work longer than the step here.",
+         given(each["load"], hidden, summed)),
+        ("That is the program as it was given: is no second of a rank in two of its parts?",
+         given(each["load"], hidden, long)),
+        ("The parts add up because they were made to: scaling a double count leaves its shape.",
+         given(each["load"], hidden, long, scaled=True)),
+        ("Loading that nobody waited for is on this bill, and taken off it elsewhere, as a negative part.",
+         given(loaded - begun, hidden, summed)),
+        ("This is the bill of one worker.", given(each["load"], each["work"], summed, paid=1)),
+    )  # fmt: skip
+    return Case((loaded, ready, left, price), judge, label=label, mistakes=mistakes)
 
 
-# -- 6: agree on who is slow ----------------------------------------------------------------------------------------
+# -- 5: 94 per cent -------------------------------------------------------------------------------------------------
+
+_RATE = {1: 250.0, 8: 1800.0, 16: 3500.0, 32: 6850.0, 64: 13500.0}  # the notebook's table, b = 32
+_B, _B_CRIT, _TOTAL = 32, 1024, 256
+_OVERLAP = {"overlap": "adaeba83389833e9"}
 
 
-def _agree(rng: np.random.Generator) -> Iterator[Case]:
-    for K in (1, 2, 3, 4, 5, 5):
-        seconds = rng.uniform(0.02, 0.05, size=K)
-        seconds[rng.integers(K)] *= 1.8
-        yield _agree_case(seconds)
+def _vendor(rng: np.random.Generator) -> Iterator[Case]:
+    def sooner(K: int, first: int = 1) -> float:
+        return (first * _B + _B_CRIT) / _RATE[first] / ((K * _B + _B_CRIT) / _RATE[K])
+
+    beyond = 64 * _B / _RATE[64] - (0.008 + 0.00375 * _B)  # of a step of 64 workers, what is not computing
+    alone, shared = 0.008 + 0.00375 * _TOTAL, 0.008 + 0.00375 * _TOTAL / 64
+    right = {
+        "efficiency": _RATE[64] / (64 * _RATE[1]), "sooner": sooner(64), "dearer": 64 / sooner(64),
+        "most_K": max(K for K in _RATE if sooner(K) >= K / 2), "fixed_batch": alone / (beyond + shared),
+    }  # fmt: skip
+    judged = steps(right, rtol=_ROUNDED)
+    chosen = choices("10.10-5", {"overlap": ("shown", "refuted", "not decided")}, _OVERLAP)
+
+    def judge(answer: Any) -> None:
+        _dict_of(answer, (*right, "overlap"))
+        judged({name: answer[name] for name in right})
+        try:
+            chosen({"overlap": answer["overlap"]})
+        except Wrong as wrong:
+            if "choices are right" not in str(wrong):
+                raise
+            said = "overlap: what would the table show if the sum took less, or if less of it were hidden?"
+            raise Wrong(said) from None
+
+    yield Case((), judge, mistakes=(
+        ("That is the vendor's own number: what was its 100 per cent?",
+         slip("efficiency", _RATE[64] / (8 * _RATE[8]), _ROUNDED)),
+        ("This takes examples per second for progress: a batch 64 times as large needs other numbers of examples.",
+         slip("sooner", _RATE[64] / _RATE[1], _ROUNDED)),
+        ("Only the steps are counted here, as if each took as long on 64 workers as on one.",
+         slip("sooner", (1 + _B_CRIT / _B) / (1 + _B_CRIT / (64 * _B)), _ROUNDED)),
+        ("Here the job is 64 times as dear: is it rented for as long as before?", slip("dearer", 64, _ROUNDED)),
+        ("This asks for half of the machine's rate, and the question is for half of the time to the target.",
+         slip("most_K", 64, _ROUNDED)),
+        ("Four examples a worker take less time than 32, but you let only the computing shrink, and nothing stay.",
+         slip("fixed_batch", 64 * right["efficiency"], _ROUNDED)),
+        ("A step of 64 workers is all computing here: the table says otherwise.",
+         slip("fixed_batch", alone / shared, _ROUNDED)),
+    ))  # fmt: skip
 
 
-def _agree_case(seconds: Array) -> Case:
-    K = len(seconds)
-    slowest = int(np.argmax(seconds))
-    factor = float(seconds[slowest] / np.median(seconds))
+# -- 6: a fair share ------------------------------------------------------------------------------------------------
+
+
+def _shares(rng: np.random.Generator) -> Iterator[Case]:
+    yield _shares_case(17, [0.010], [0.002], "it has all examples")
+    slow_one = [0.001, 0.001, 0.001, 0.002]
+    yield _shares_case(64, [0.010] * 4, slow_one, "one takes twice as long for an example")
+    yield _shares_case(40, [0.005, 0.030, 0.005], [0.001] * 3, "one takes long to begin")
+    yield _shares_case(12, [0.002, 0.500, 0.002], [0.001] * 3, "one begins when the others could be done")
+    for K, world in ((5, "simulated"), (3, "processes")):
+        o, e = rng.uniform(0.002, 0.02, size=K), rng.uniform(0.0005, 0.003, size=K)
+        yield _shares_case(int(rng.integers(50, 120)), list(o), list(e), "all different", world)
+
+
+def _shares_case(B: int, o: list[float], e: list[float], label: str, world: str = "simulated") -> Case:
+    K = len(o)
+    start, each = np.array(o), np.array(e)
+    ends = start[:, None] + each[:, None] * np.arange(1, B + 1)  # when a worker is done with its j-th example
+    best = float(np.sort(ends, axis=None)[B - 1])
+
+    def takes(b: Array) -> float:
+        return float(np.where(b > 0, start + each * b, 0.0).max())
+
+    def split_of(run: Run) -> tuple[Array, list[Any]]:
+        pairs = [list(r) if isinstance(r, (tuple, list, np.ndarray)) else [] for r in run.results]
+        if any(len(pair) != 2 for pair in pairs):
+            raise Wrong("return two things on every rank, its number of examples and the seconds of the step")
+        return np.array([number(pair[0], "the number of examples") for pair in pairs]), [p[1] for p in pairs]
 
     def judge(run: Run) -> None:
-        for rank, nbytes in enumerate(run.bytes_sent):
-            if K > 1 and nbytes == 0:
-                raise Wrong(f"rank {rank} sent nothing: how can the others know its seconds?")
-            if nbytes > 8 * 2 * K * K:
-                raise Wrong(f"rank {rank} sent {int(nbytes)} bytes, more than 2 K K numbers of 8: send less")
-        for rank, answer in enumerate(run.results):
-            who, times = _items(answer, ("slowest", "slowdown"))
-            _whole(who, slowest, f"the slowest, as rank {rank} says,")
-            close(times, factor, f"the slowdown, as rank {rank} says,")
+        talked(run, 64 * K, "8 numbers of 8 bytes a worker", "what this worker's pace is")
+        b, said = split_of(run)
+        if (b != np.round(b)).any() or (b < 0).any():
+            raise Wrong(f"there are no {b[(b != np.round(b)) | (b < 0)][0]:g} examples")
+        if b.sum() != B:
+            raise Wrong(f"the ranks take {b.sum():.0f} examples together, and the batch has {B}")
+        if takes(b) > best * (1 + 1e-9):
+            raise Wrong("one example fewer for the last worker, given to another, would end the step sooner")
+        for rank, seconds in enumerate(said):
+            if abs(number(seconds, "the step") / takes(b) - 1) > 1e-9:
+                raise Wrong(f"rank {rank} foretells another step than the one these shares make")
 
-    args = tuple((float(s),) for s in seconds)
-    return Case(args, judge, K, f"with K = {K} worker{'s' * (K > 1)}")
+    def if_split(b: Array) -> Judge:
+        def as_if(run: Run) -> None:
+            if takes(b) <= best * (1 + 1e-9):
+                raise Wrong("then it is something else")
+            same_array(split_of(run)[0], b)
+
+        return as_if
+
+    def if_each_for_itself(run: Run) -> None:
+        b, said = split_of(run)
+        same_array(b.sum(), np.array(B))
+        same_array([float(x) for x in said], start + each * b)
+
+    def if_nobody_rests(run: Run) -> None:
+        rests = start + each > best
+        if not rests.any() or split_of(run)[0][rests].min() < 1:
+            raise Wrong("not this one")
+
+    alike = np.full(K, float(B // K)) + (np.arange(K) < B % K)
+    by_pace = np.floor(B / each / np.sum(1 / each))
+    by_pace += np.arange(K) < B - by_pace.sum()
+    mistakes = (
+        ("Everybody takes the same number of examples: the slowest decides how long that lasts.", if_split(alike)),
+        ("This divides by the pace alone, and a worker also needs its time before the first example.", if_split(by_pace)),
+        ("Everybody takes one example at least here, however long it takes to begin.", if_nobody_rests),
+        ("Each rank foretells when it is done itself: who waits for whom?", if_each_for_itself),
+    )  # fmt: skip
+    args = tuple((B, a, c) for a, c in zip(o, e, strict=True))
+    return Case(args, judge, K, f"with {workers(K)}, {B} examples: {label}", world, mistakes=mistakes)
 
 
 EXERCISES = (
-    Exercise("10.10-1", "The bill", "build", 2, "bill", _bill, objectives=(1,)),
-    Exercise("10.10-2", "Fastest, cheapest, knee", "build", 3, "choose_K", _choose, objectives=(2,)),
-    Exercise("10.10-3", "A step with buckets", "build", 4, "overlapped_step", _overlapped, objectives=(1,)),
-    Exercise("10.10-4", "Where the ranking flips", "build", 3, "flip", _flip, objectives=(3,)),
-    Exercise("10.10-5", "From timings to verdict", "build", 4, "account", _account, objectives=(4,)),
-    Exercise("10.10-6", "Agree on who is slow", "build", 3, "agree", _agree, objectives=(4,)),
+    Exercise("10.10-1", "Foretell a step, then take it", "measure", 4, "", _foretold, objectives=(1,)),
+    Exercise("10.10-2", "Time against money", "plot", 3, "pareto", _pareto, objectives=(2,)),
+    Exercise("10.10-3", "How sure is the ranking?", "derive", 4, "sure", _sure, objectives=(3,)),
+    Exercise("10.10-4", "A bill that counts twice", "debug", 3, "bill", _bill, objectives=(4,)),
+    Exercise("10.10-5", "94 per cent", "criticise", 3, "", _vendor, objectives=(1, 2)),
+    Exercise("10.10-6", "A fair share", "build", 3, "fair_share", _shares, objectives=(1, 4)),
 )

@@ -1,356 +1,398 @@
 """Problem set B: failures.
 
-What is right is computed from the questions: exponential failures (Daly 2006, equation 13 and its derivation), Young's
-first-order cost (Young 1974), what a POSIX rename and fsync promise (POSIX.1-2017), binomial tails. No solutions here.
+What is right is computed from the questions, or from what a student has measured: first-order costs of checkpoints (Young
+1974; Daly 2006), what a POSIX rename and fsync promise (POSIX.1-2017), torch's own optimizer and generator, binomial tails
+and the sign test (Conover 1999, section 3.4). No solutions here.
 
-Symbols: K workers, M = ``mtbf_s`` of the whole job, delta = ``write_s``, tau = ``interval_s``, R = ``restart_s``. Seconds.
+Symbols: K workers, M the mean time between failures of the whole job, delta = ``delta_s`` a checkpoint stops the job, tau =
+``interval_s`` of work between checkpoints. Seconds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from labkit.exercises.exercise import Case, Exercise, Wrong, close, number
+from labkit.comm.run import Run
+from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
+from labkit.exercises.measured import Measurements, read
+from labkit.exercises.sets import Judge, if_it_were, slip, spoke, steps, workers
 from labkit.extras import scipy
-from labkit.timing import ShiftedExponential, draw
 
-Judge = Callable[[Any], None]
-
-
-def _parts(answer: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-    if not isinstance(answer, (tuple, list)) or len(answer) != len(names):
-        raise Wrong(f"return {len(names)} things, {', '.join(names)}, not {type(answer).__name__}")
-    return tuple(answer)
+Array = NDArray[Any]
+YEAR = 365.25 * 86400
+_ROUNDED = 5e-3  # students copy three digits
 
 
-def _each(expected: dict[str, float]) -> Judge:
-    def judge(answer: Any) -> None:
-        for (what, right), given in zip(expected.items(), _parts(answer, tuple(expected)), strict=True):
-            close(given, right, what, rtol=1e-8)
-
-    return judge
+def _dict_of(answer: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(answer, dict) or set(answer) != set(names):
+        raise Wrong(f"return a dict with the keys {', '.join(map(repr, names))}")
+    return answer
 
 
-# -- 1: how often ---------------------------------------------------------------------------------------------------
+# -- 1: an upload in the background ---------------------------------------------------------------------------------
 
 
-def _failures(rng: np.random.Generator) -> Iterator[Case]:
-    year = 365.25 * 86400
-    for K, worker_s, T_s, label in (
-        (1, 2 * year, year, "one worker for a year"),
-        (8, 5.8 * year, 30 * 86400.0, "one machine of eight, for a month"),
-        (16384, 5.8 * year, 3600.0, "16,384 workers for an hour"),
-        (16384, 5.8 * year, 54 * 86400.0 / 100, "16,384 workers for half a day"),
-        (int(rng.integers(10, 1000)), float(rng.uniform(0.5, 3)) * year, 4e5, "a few hundred workers"),
-    ):
-        M = worker_s / K
-        right = {"mtbf_s": M, "expected": T_s / M, "p_none": math.exp(-T_s / M)}
-        yield Case((worker_s, K, T_s), _each(right), label=f"{label}: {worker_s:.3g} s each, {T_s:.3g} s")
+def _upload(rng: np.random.Generator) -> Iterator[Case]:
+    for i in range(6):
+        K, M = int(rng.integers(500, 20000)), float(rng.uniform(4000, 40000))
+        delta, blocking = float(rng.uniform(0.5, 5)), float(rng.uniform(20, 90))
+        young = math.sqrt(2 * delta * M)
+        u = young * float(rng.uniform(0.3, 0.8) if i % 2 else rng.uniform(1.3, 2.5))
+        tau = u * float(rng.uniform(1.2, 3))
+        best = max(young, u)
+        lost = tau / 2 + u
+        least = delta / best + (best / 2 + u) / M
+        right = {"mtbf_s": M, "lost_s": lost, "share": delta / tau + lost / M, "best_s": best, "least": least,
+                 "gain": math.sqrt(2 * blocking / M) - least}  # fmt: skip
+        mistakes = (
+            ("The more workers, the longer the job lasts between failures here.", slip("mtbf_s", M * K * K)),
+            ("Half an interval is what is lost if a checkpoint is safe as soon as it is copied.",
+             slip("lost_s", tau / 2)),
+            ("A failure during an upload loses more than the upload's own seconds: what is the newest safe state then?",
+             slip("lost_s", tau / 2 + u / 2)),
+            ("Here every failure loses a whole interval, as if it always struck during an upload.",
+             slip("lost_s", tau * 1.5)),
+            ("The job works on while it uploads: those seconds are not stolen from it, whatever else they do.",
+             slip("best_s", math.sqrt(2 * (delta + u) * M))),
+            ("Your best interval begins the next upload before the last one is through.",
+             slip("best_s", young if young < u else -1.0)),
+            ("What stands in the share and does not depend on the interval is still paid at the best one.",
+             slip("least", delta / best + best / (2 * M))),
+            ("Your gain is a loss where the background is better.", slip("gain", -right["gain"])),
+        )  # fmt: skip
+        label = f"K = {K}, delta = {delta:.1f}, upload {u:.0f}, M = {M:.0f}, an interval of {tau:.0f} s"
+        args = (M * K, K, tau, delta, u, blocking)
+        yield Case(args, steps(right), label=label, mistakes=mistakes)
 
 
-# -- 2: the interval in whole steps ---------------------------------------------------------------------------------
+# -- 2: what a checkpoint costs here --------------------------------------------------------------------------------
+
+_WAYS, _ROUNDS, _M = ("kept", "synced", "careful"), 15, 600.0
 
 
-def _interval_steps(rng: np.random.Generator) -> Iterator[Case]:
-    yield _steps_case(30.0, 11135.0, 5.0, "a big job, steps of 5 s")
-    yield _steps_case(0.01, 50.0, 60.0, "a step longer than the best interval")
-    # x = sqrt(2 delta M) / step with n (n + 1) < x^2 < (n + 1/2)^2: the nearest whole number is not the best
-    for n in (1, 2):
-        x = math.sqrt(n * (n + 1) + 0.1)
-        M = float(rng.uniform(3000, 9000))
-        yield _steps_case(x * x * 400.0**2 / (2 * M), M, 400.0, f"a close race of {n} and {n + 1} steps")
-    for _ in range(3):
-        delta, M, step = (float(v) for v in rng.uniform((1, 2000, 0.5), (60, 20000, 20)))
-        yield _steps_case(delta, M, step, "numbers drawn at random")
-
-
-def _steps_case(delta: float, M: float, step: float, label: str) -> Case:
-    def cost(n: int) -> float:
-        return delta / (n * step) + n * step / (2 * M)
-
-    below = max(1, math.floor(math.sqrt(2 * delta * M) / step))
-    best = min((below, below + 1), key=cost)
-
-    def judge(answer: Any) -> None:
-        n = number(answer, "the number of steps")
-        if n != int(n):
-            raise Wrong(f"the number of steps should be whole, but is {n:.6g}")
-        if n < 1:
-            raise Wrong(f"the number of steps should be at least 1, but is {n:.0f}: when would it write?")
-        if int(n) != best:
-            raise Wrong(
-                f"another number of steps than {int(n)} loses less: write / interval + interval / (2 M)"
-            )
-
-    says = f"{label}: write {delta:.4g} s, M = {M:.4g} s, a step of {step:.4g} s"
-    return Case((delta, M, step), judge, label=says)
-
-
-# -- 3: goodput where a restart is safe -----------------------------------------------------------------------------
-
-
-def _safe_goodput(rng: np.random.Generator) -> Iterator[Case]:
-    a, b, c, d = (float(v) for v in rng.uniform((50, 1, 10, 400), (900, 60, 600, 4000)))
-    for tau, delta, R, M, label in (
-        (600.0, 30.0, 0.0, 11135.0, "restarts at once"),
-        (600.0, 0.0, 300.0, 11135.0, "writes in no time"),
-        (800.0, 30.0, 300.0, 11135.0, "the lab's big job"),
-        (2000.0, 200.0, 900.0, 1500.0, "an interval longer than M"),
-        (a, b, c, d, "numbers drawn at random"),
-    ):
-        # E[time] = M (e^(c / M) - 1) at work, and e^(c / M) - 1 failures of R each; c = tau + delta
-        right = tau / ((M + R) * math.expm1((tau + delta) / M))
-        says = f"{label}: tau = {tau:.4g}, delta = {delta:.4g}, R = {R:.4g}, M = {M:.4g} s"
-        yield Case((tau, delta, R, M), _goodput_judge(right), label=says)
-
-
-def _goodput_judge(right: float) -> Judge:
-    def judge(answer: Any) -> None:
-        close(answer, right, "the goodput", rtol=1e-8)
-
-    return judge
-
-
-# -- 4: which steps are computed ------------------------------------------------------------------------------------
-
-
-def _computed(rng: np.random.Generator) -> Iterator[Case]:
-    a, b = (int(v) for v in rng.integers(11, 20, size=2))
-    for T, every, kills, label in (
-        (12, 5, (), "nobody is killed"),
-        (20, 5, (17,), "the lab's job"),
-        (20, 5, (3,), "killed before there is a checkpoint"),
-        (20, 5, (10,), "killed right after a checkpoint"),
-        (18, 5, (17, 16, 17), "killed three times in one interval"),
-        (10, 20, (9,), "an interval longer than the job"),
-        (25, int(rng.integers(2, 6)), (min(a, b), max(a, b)), "numbers drawn at random"),
-    ):
-        yield Case(
-            (T, every, kills),
-            _computed_judge(T, every, kills),
-            label=f"{label}: T = {T}, every {every}, kills {kills}",
-        )
-
-
-def _computed_judge(T: int, every: int, kills: tuple[int, ...]) -> Judge:
-    right: list[int] = []
-    begin = 0
-    for end in (*kills, T):
-        right += range(begin, end)
-        begin = max(begin, end // every * every)
+def _costs(rng: np.random.Generator) -> Iterator[Case]:
+    def numbers(answer: Any) -> tuple[Measurements, dict[str, Any]]:
+        data = read(answer["data"], 3, _ROUNDS)
+        if set(data.at) != set(_WAYS):
+            raise Wrong(f"the data are to be of {', '.join(_WAYS)}, not {data.at}")
+        v = dict(zip(data.at, data.values, strict=True))
+        longer, rounds = int(np.sum(v["synced"] > v["kept"])), data.values.shape[1]
+        p = sum(math.comb(rounds, m) for m in range(longer, rounds + 1)) / 2**rounds
+        low, high = (math.sqrt(2 * x * _M) for x in (v["careful"].min(), v["careful"].max()))
+        regret = v["careful"].max() / low + low / (2 * _M) - high / _M
+        return data, {"delta_s": float(np.median(v["careful"])), "low_s": low, "high_s": high,
+                      "regret": regret, "longer": longer, "p": p}  # fmt: skip
 
     def judge(answer: Any) -> None:
-        try:
-            got = [int(t) for t in answer]
-        except (TypeError, ValueError):
-            raise Wrong(
-                "return a list of the numbers of the steps, in the order in which they are computed"
-            ) from None
-        for i, t in enumerate(got):
-            if i >= len(right):
-                raise Wrong(f"you list {len(got)} steps, and that is too many")
-            if t != right[i]:
-                raise Wrong(f"entry {i} of your list is step {t}, and at that point another one is computed")
-        if len(got) < len(right):
-            raise Wrong(f"you list {len(got)} steps, and the job computes more")
+        _dict_of(answer, ("data", "delta_s", "low_s", "high_s", "regret", "longer", "p", "sync_costs"))
+        _, right = numbers(answer)
+        for name, value in right.items():
+            if abs(number(answer[name], name) - value) > _ROUNDED * abs(value) + 1e-9:
+                raise Wrong(f"{name} is {float(answer[name]):.4g}, and that does not follow from your data")
+        if answer["sync_costs"] != ("yes" if right["p"] <= 0.01 else "not decided"):
+            raise Wrong("your sync_costs does not follow from your p: what did you allow chance to do?")
 
-    return judge
+    def if_it_is(name: str, f: Any) -> Judge:
+        def as_if(answer: Any) -> None:
+            data, right = numbers(answer)
+            value = f(dict(zip(data.at, data.values, strict=True)), right)
+            if abs(float(answer[name]) - value) > 1e-4 * abs(value):
+                raise Wrong("not this one")
+
+        return as_if
+
+    yield Case((), judge, mistakes=(
+        ("A mean lets one slow write speak for all of them.",
+         if_it_is("delta_s", lambda v, r: v["careful"].mean())),
+        ("That is the price of a write that a power cut may still undo.",
+         if_it_is("delta_s", lambda v, r: np.median(v["kept"]))),
+        ("An interval is not proportional to the price of a write: you stretch it by all of the spread.",
+         if_it_is("high_s", lambda v, r: r["low_s"] * (r["high_s"] / r["low_s"]) ** 2)),
+        ("That is all that is lost at the wrong interval: how much of it would be lost at the right one, too?",
+         if_it_is("regret", lambda v, r: r["regret"] + r["high_s"] / _M)),
+        ("That is the chance of exactly so many rounds: would more of them have surprised you less?",
+         if_it_is("p", lambda v, r: math.comb(len(v["kept"]), r["longer"]) / 2 ** len(v["kept"]))),
+        ("That is the chance that chance does less: how surprised are you then?",
+         if_it_is("p", lambda v, r: 1 - r["p"])),
+    ))  # fmt: skip
 
 
-# -- 5: a save that survives ----------------------------------------------------------------------------------------
+# -- 3: where the power goes ----------------------------------------------------------------------------------------
+
+_NAME, _DRAFT = "new.ckpt", "new.ckpt.draft"
+_SAVES: dict[str, tuple[tuple[str, ...], ...]] = {  # as in the notebook
+    "anna": (("write", _DRAFT), ("rename", _DRAFT, _NAME), ("sync", _NAME), ("sync_folder",)),
+    "bob": (("write", _DRAFT), ("sync", _DRAFT), ("sync_folder",), ("rename", _DRAFT, _NAME)),
+    "carla": (("rename", _NAME, "old.ckpt"), ("write", _DRAFT), ("sync", _DRAFT), ("rename", _DRAFT, _NAME),
+              ("sync_folder",)),
+    "dora": (("write", _DRAFT), ("sync", _DRAFT), ("rename", _DRAFT, _NAME), ("sync_folder",)),
+    "two ranks": (("write", _DRAFT), ("sync", _DRAFT), ("write", _DRAFT), ("rename", _DRAFT, _NAME), ("sync", _NAME),
+                  ("sync_folder",)),
+}  # fmt: skip
+_BAD = ("torn", "missing", "old")
 
 
-def _atomic(rng: np.random.Generator) -> Iterator[Case]:
-    for name in ("step-10.ckpt", f"step-{int(rng.integers(100, 999))}.ckpt"):
-        for there in (True, False):
-            label = f"{name} {'is there already' if there else 'is not there yet'}"
-            yield Case((name,), _power_cuts(name, there), label=label)
+def _refuted(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _refuted_judge)
 
 
-# A disk whose power is cut at every moment promises what POSIX does (rename and fsync): a rename is one step, contents are
-# on the disk once they are synced, and names once their folder is.
-_MOST_STEPS = 50
-_VERBS = {"write": 1, "sync": 1, "rename": 2, "remove": 1, "sync_folder": 0}  # how many names each takes
-
-
-def _power_cuts(name: str, there: bool) -> Judge:
-    """A judge of a list of operations that save ``name``. there: whether a checkpoint of that name is there before.
-
-    Power is cut after every operation and within every write; of what was not synced, any part may be lost.
-    """
-
-    def judge(answer: Any) -> None:
-        steps = [_operation(step) for step in _listed(answer)]
-        if len(steps) > _MOST_STEPS:
-            raise Wrong(f"{len(steps)} steps are far more than it takes")
-        if not any(verb == "write" for verb, *_ in steps):
-            raise Wrong("nothing is written")
-        for cut in range(len(steps) + 1):
-            for half in (False, True) if cut < len(steps) and steps[cut][0] == "write" else (False,):
-                ran, disk = steps[:cut], _Disk(name, there)
-                for step in ran:
-                    disk.do(step)
-                if half:
-                    disk.tear(steps[cut][1])
-                when = (
-                    "after the last step"
-                    if cut == len(steps)
-                    else f"{'in' if half else 'before'} step {cut + 1}"
+def _refuted_judge(answer: Any) -> None:
+    _dict_of(answer, tuple(_SAVES))
+    for who, said in answer.items():
+        bad = [(done, what) for done in range(len(_SAVES[who]) + 1) for what in _found(who, done)]
+        if isinstance(said, str):
+            if said != "holds":
+                raise Wrong(f"{who}: answer 'holds' or a pair, not {said!r}")
+            if bad:
+                raise Wrong(f"{who}: you let it pass. {_WHY[who]}")
+            continue
+        pair = list(said) if isinstance(said, (tuple, list)) else []
+        if len(pair) != 2 or pair[1] not in _BAD:
+            raise Wrong(f"{who}: a pair is (operations done, one of {', '.join(map(repr, _BAD))})")
+        done, what = number(pair[0], f"{who}: operations done"), pair[1]
+        if done != int(done) or not 0 <= done <= len(_SAVES[who]):
+            raise Wrong(f"{who}: there are 0 to {len(_SAVES[who])} operations to be done, not {done:g}")
+        if (int(done), what) not in bad:
+            if not bad:
+                raise Wrong(
+                    f"{who}: after {int(done)} operations nothing is wrong: what is on the disk by then?"
                 )
-                _survives(disk.after_a_cut(name), there, cut == len(steps), when)
+            if what == "old" and done < len(_SAVES[who]):
+                raise Wrong(f"{who}: until the save has returned, the old checkpoint is as good as promised")
+            raise Wrong(f"{who}: cut after {int(done)} operations, the disk does not show {what!r}")
 
-    return judge
+
+_WHY = {
+    "anna": "A name can be on the disk before the content that it names.",
+    "bob": "Which operation comes after the folder was brought to the disk?",
+    "carla": "Is there always something under the good name?",
+    "two ranks": "Whose draft is it that gets the good name, and in what state?",
+}
 
 
-def _survives(found: set[str], there: bool, finished: bool, when: str) -> None:
-    if "torn" in found:
-        raise Wrong(f"power cut {when}: part of a checkpoint can be found under its good name")
-    if there and "missing" in found:
-        raise Wrong(f"power cut {when}: the old checkpoint can be gone and the new one not there")
-    if finished and found != {"new"}:
-        raise Wrong(f"power cut {when}: the function has returned, and the new checkpoint can still be lost")
+def _found(who: str, done: int) -> set[str]:
+    """What of ``_BAD`` the disk may show under the good name if power is cut after so many operations of a save."""
+    disk = _Disk(_NAME)
+    for operation in _SAVES[who][:done]:
+        disk.do(operation)
+    return disk.after_a_cut(_NAME) & set(_BAD if done == len(_SAVES[who]) else _BAD[:2])
 
 
 class _Disk:
-    """Files as programs see them, and which contents and names the disk itself may have."""
+    """Files as programs see them, and the folders that the disk may show after a cut; in all there was an old whole file."""
 
-    def __init__(self, name: str, there: bool) -> None:
-        self.files = {name: "old"} if there else {}  # what a program sees
-        self.synced: dict[str, bool] = {}  # whether a file's content is on the disk
-        self.names: list[dict[str, tuple[str, bool]]] = [
-            self._view()
-        ]  # folders the disk may show after a cut
-
-    def _view(self) -> dict[str, tuple[str, bool]]:
-        return {f: (content, self.synced.get(f, True)) for f, content in self.files.items()}
+    def __init__(self, name: str) -> None:
+        self.files = {name: ("old", True)}  # content, and whether it has been synced
+        self.views = [dict(self.files)]
 
     def do(self, operation: tuple[str, ...]) -> None:
-        verb, *files = operation
-        if verb != "write" and files and files[0] not in self.files:
-            raise Wrong(f"{verb} of {files[0]!r}: there is no such file at that point")
-        if verb == "write":
-            self._put(files[0], "new", False)
-        elif verb == "sync":
-            self._put(files[0], self.files[files[0]], True)
+        verb, *names = operation
+        if verb == "sync_folder":
+            self.views = [dict(self.files)]
         elif verb == "rename":
-            self.files[files[1]] = self.files.pop(files[0])
-            self.synced[files[1]] = self.synced.pop(files[0], True)
-            self.names.append(self._view())
-        elif verb == "remove":
-            del self.files[files[0]]
-            self.synced.pop(files[0], None)
-            self.names.append(self._view())
+            self.files[names[1]] = self.files.pop(names[0])
+            self.views.append(dict(self.files))
         else:
-            self.names = [self._view()]
-
-    def _put(self, file: str, content: str, synced: bool) -> None:
-        """Contents are changed in place: wherever the disk knows this file, it may show the change."""
-        made = file not in self.files
-        before = self.files.get(file)
-        self.files[file], self.synced[file] = content, synced
-        if made:
-            self.names.append(self._view())
-        for view in self.names:
-            if file in view and (made or view[file][0] in (before, content)):
-                view[file] = (content, synced)
-
-    def tear(self, file: str) -> None:
-        self._put(file, "torn", False)
+            made = names[0] not in self.files
+            self.files[names[0]] = ("new", verb == "sync")
+            if made:
+                self.views.append(dict(self.files))
+            for view in self.views:  # contents change in place, wherever the disk knows this file
+                if view.get(names[0], ("old",))[0] == "new":
+                    view[names[0]] = self.files[names[0]]
 
     def after_a_cut(self, name: str) -> set[str]:
-        """What may be found under ``name``: "old", "new", "torn" or "missing"."""
+        """What may be found under ``name``."""
         found = set()
-        for view in self.names:
+        for view in self.views:
             content, synced = view.get(name, ("missing", True))
             found |= {content} if synced else {content, "torn"}
         return found
 
 
-def _listed(answer: Any) -> list[Any]:
-    if not isinstance(answer, (list, tuple)):
-        raise Wrong(f"return a list of operations, not {type(answer).__name__}")
-    return list(answer)
+# -- 4: the hand-over -----------------------------------------------------------------------------------------------
 
 
-def _operation(step: Any) -> tuple[str, ...]:
-    words = (step,) if isinstance(step, str) else tuple(step) if isinstance(step, (list, tuple)) else ()
-    if not words or words[0] not in _VERBS or len(words) != 1 + _VERBS[words[0]]:
-        raise Wrong(
-            f"{step!r} is not an operation of the list: see what may be done, and with how many names"
-        )
-    if not all(isinstance(word, str) and word for word in words):
-        raise Wrong(f"{step!r} must be made of names")
-    return words
+def _hand_over(rng: np.random.Generator) -> Iterator[Case]:
+    for K, world in ((1, "simulated"), (2, "simulated"), (3, "simulated"), (2, "processes")):
+        shards = [(rng.standard_normal((24, 3)), rng.standard_normal(24)) for _ in range(K)]
+        counts, seed = [int(n) for n in rng.integers(4, 9, size=K)], int(rng.integers(1000))
+        args = tuple((*shard, None if k else seed, counts[k]) for k, shard in enumerate(shards))
+        label = f"with {workers(K)}, {' + '.join(map(str, counts))} steps"
+        wrong = [(said, _trained(shards, seed, counts, forget)) for said, forget in _FORGOTTEN]
+        mistakes = if_it_were(_handed, *wrong) if K > 1 else ()
+        yield Case(args, _handed(_trained(shards, seed, counts)), K, label, world, mistakes=mistakes)
 
 
-# -- 6: read a recording --------------------------------------------------------------------------------------------
+_FORGOTTEN = (
+    ("What is handed over are the weights alone: the next worker begins a new job with them.", "mgt"),
+    ("The optimizer's memory of earlier gradients stays behind: its next step is that of a new one.", "m"),
+    ("The next worker draws its batches from a generator that has not drawn yet.", "g"),
+    ("The learning rate begins anew with each worker, as if no step had been taken.", "t"),
+    ("Optimizer and generator both begin anew: only the weights and the count of steps arrive.", "mg"),
+)
 
 
-def _diagnose(rng: np.random.Generator) -> Iterator[Case]:
-    for K, T, kind in (
-        (8, 60, "slow"), (4, 40, "slow"), (16, 64, "noise"), (8, 60, "noise"), (8, 60, "hiccup"), (4, 40, "link"),
-        (16, 64, "slow"), (8, 60, "slow on a slow link"),
-    ):  # fmt: skip
-        work = _work(rng, K, T, conspicuous=2.0 if K == 16 and kind == "noise" else 1.0)
-        rank = int(rng.integers(1, K))
-        right: Any = "noise"
-        communicate = 0.010
-        if kind.startswith("slow"):
-            work[rank] += 0.050
-            right = rank
-        elif kind == "hiccup":
-            work[rank, T // 2] += 5.0  # once, and never again
-        elif kind == "link":
-            right = "link"
-        if "link" in kind:
-            communicate = 0.400
-        stay = work.max(axis=0) - work + communicate
-        yield Case((work, stay), _diagnose_judge(right), label=f"{K} ranks, {T} steps")
+def _trained(shards: list[Any], seed: int, counts: list[int], forget: str = "") -> list[Array]:
+    """Weights at the end of each worker's part; forget: m the optimizer's memory, g the generator, t the count of steps."""
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double()
+    weights, generator, t, ends = list(model.parameters()), torch.Generator().manual_seed(seed), 0, []
+    for w in weights:
+        w.data = torch.randn(w.shape, generator=generator, dtype=torch.float64)
+    memory = [torch.zeros_like(w) for w in weights]
+    for k, ((X, y), n) in enumerate(zip(shards, counts, strict=True)):
+        if k and "m" in forget:
+            memory = [torch.zeros_like(w) for w in weights]
+        if k and "g" in forget:
+            generator = torch.Generator()
+        t = 0 if "t" in forget else t
+        for _ in range(n):
+            mine = torch.randint(len(X), (6,), generator=generator)
+            off = model(torch.from_numpy(X)[mine])[:, 0] - torch.from_numpy(y)[mine]
+            grads = torch.autograd.grad(off.square().mean(), weights)
+            for w, v, g in zip(weights, memory, grads, strict=True):
+                v.mul_(0.9).add_(g)
+                w.data.sub_(0.05 / (1 + t) ** 0.5 * v)
+            t += 1
+        ends.append(torch.cat([w.detach().ravel() for w in weights]).numpy())
+    return ends
 
 
-def _work(rng: np.random.Generator, K: int, T: int, conspicuous: float) -> np.ndarray:
-    """(K, T) seconds of ranks alike; by chance one is last more than ``conspicuous`` times its share, which 1 of 10
-    such jobs would show."""
-    binom = scipy("stats").binom
-    while True:
-        work = draw(ShiftedExponential(0.090, 0.020), K, T, int(rng.integers(2**31)))
-        most = np.bincount(work.argmax(axis=0), minlength=K).max()
-        if most > conspicuous * T / K and K * binom.sf(most - 1, T, 1 / K) > 0.1:
-            return np.array(work)
-
-
-def _diagnose_judge(right: Any) -> Judge:
-    def judge(answer: Any) -> None:
-        words = ("noise", "link")
-        if isinstance(answer, str) and answer not in words:
-            raise Wrong(f'{answer!r} is not a diagnosis: return a rank, "noise" or "link"')
-        given = answer if isinstance(answer, str) else int(number(answer, "the rank"))
-        if given == right:
-            return
-        if given == "noise":
-            raise Wrong('you say "noise", but this recording has a cause')
-        if given == "link":
-            raise Wrong('you say "link", but what the ranks share is not what makes this recording special')
-        if right in words:
-            raise Wrong(f"you blame rank {given}, and this job would be no better without it")
-        raise Wrong(f"you blame rank {given}, but another rank keeps everybody waiting")
+def _handed(ends: list[Array]) -> Judge:
+    def judge(run: Run) -> None:
+        for rank, end in enumerate(ends):
+            if rank < run.K - 1:
+                spoke(run, rank, "where this job stands")
+            same_array(run.results[rank], end, f"rank {rank}'s weights", rtol=1e-12, atol=1e-13)
 
     return judge
 
 
+# -- 5: the newest that is whole ------------------------------------------------------------------------------------
+
+
+def _newest(rng: np.random.Generator) -> Iterator[Case]:
+    yield _newest_case([(5, 2), (10, 2)], [[(5, 0), (5, 1), (10, 0), (10, 1)]], "all there, on one disk")
+    thirds = [[(5, 0), (10, 0)], [(5, 1), (10, 1)], [(5, 2), (10, 2)]]
+    yield _newest_case([(5, 3), (10, 3)], thirds, "as it was written")
+    yield _newest_case(
+        [(5, 4), (10, 4), (15, 4)], [[(5, 0), (5, 3), (10, 0), (15, 0)], [(5, 1), (10, 1), (15, 1), (5, 2), (15, 2)],
+                                     [(10, 2), (10, 3)]], "fewer workers than parts, and a part is damaged")  # fmt: skip
+    yield _newest_case([(20, 2), (10, 3), (15, 2)], [[(20, 0), (10, 0), (15, 0)], [(20, 0), (10, 1), (15, 0)],
+                                                     [(10, 2), (10, 1)]], "a part twice, another nowhere")  # fmt: skip
+    yield _newest_case([(5, 2)], [[(5, 0)], [(5, 0)], [], [(5, 0)]], "nothing whole")
+    for K, world in ((5, "simulated"), (3, "processes")):
+        written = [(10 * int(t), int(rng.integers(1, 6))) for t in rng.permutation(np.arange(1, 6))]
+        disks: list[list[tuple[int, int]]] = [[] for _ in range(K)]
+        for step, parts in written:
+            for part in range(parts):
+                if step <= 30 or part or parts == 1:  # of later ones, part 0 is damaged
+                    for k in rng.permutation(K)[: int(rng.integers(1, 3))]:
+                        disks[k].append((step, part))
+        yield _newest_case(written, disks, "a job that has had several sizes", world)
+
+
+def _newest_case(
+    written: list[tuple[int, int]], disks: list[list[tuple[int, int]]], label: str, world: str = "simulated"
+) -> Case:
+    K, everywhere = len(disks), [set(d) for d in disks]
+    union = set().union(*everywhere)
+    copies = [x for d in disks for x in d]
+    most = 16 * sum(parts for _, parts in written) + 64
+
+    def top(whole: Any) -> list[int]:
+        return [max([s for s, parts in written if whole(s, parts)], default=-1)] * K
+
+    own = [max([s for s, _ in d], default=-1) for d in disks]
+    right = top(lambda s, parts: all((s, p) in union for p in range(parts)))
+
+    def judge_of(values: list[int]) -> Judge:
+        def judge(run: Run) -> None:
+            for rank, value in enumerate(run.results):
+                if run.bytes_sent[rank] > most:
+                    raise Wrong(
+                        f"rank {rank} sent {int(run.bytes_sent[rank])} bytes, where a list of parts takes fewer"
+                    )
+                spoke(run, rank, "what is on its disk")
+                if number(value, "the step") != values[rank]:
+                    wrong = (
+                        "has not all of its parts" if number(value) > values[rank] else "is not the newest"
+                    )
+                    raise Wrong(f"rank {rank} goes on from step {number(value):g}, which {wrong}")
+
+        return judge
+
+    mistakes = if_it_were(
+        judge_of,
+        ("Rank r is asked for part r only: that works as long as the job starts with as many workers as before.",
+         top(lambda s, parts: parts <= K and all((s, p) in everywhere[p] for p in range(parts)))),
+        ("Every worker is to have every part here: who has ever written that many?",
+         top(lambda s, parts: all((s, p) in d for d in everywhere for p in range(parts)))),
+        ("This counts what is there, and a copy of one part makes up for another that is missing.",
+         top(lambda s, parts: sum(c[0] == s for c in copies) >= parts)),
+        ("Somebody has a part of that step: is that the step?", [max(own)] * K),
+        ("Each has a newest part, and you take the oldest of these: nobody has said that it is complete.", [min(own)] * K),
+        ("A step counts as complete here when as many of its parts are there as there are workers now.",
+         top(lambda s, parts: len({p for t, p in union if t == s}) >= K)),
+    )  # fmt: skip
+    args = tuple((list(written), list(d)) for d in disks)
+    return Case(args, judge_of(right), K, f"with {workers(K)}: {label}", world, mistakes=mistakes)
+
+
+# -- 6: a straggler has been found ----------------------------------------------------------------------------------
+
+_K, _T, _TIMES, _JOBS, _SHARE = 8, 60, 14, 40, 0.25
+
+
+def _accused(rng: np.random.Generator) -> Iterator[Case]:
+    sf = scipy("stats").binom.sf
+
+    def least(T: int, K: int = _K) -> int:
+        return next(m for m in range(T + 2) if K * sf(m - 1, T, 1 / K) <= 0.01)
+
+    one = float(sf(_TIMES - 1, _T, 1 / _K))
+    decide = next(T for T in range(20, 2000, 20) if sf(least(T) - 1, T, _SHARE) >= 0.9)
+    right = {"one": one, "any": _K * one, "jobs": _JOBS * _K * one, "least": least(_T),
+             "caught": float(sf(least(_T) - 1, _T, _SHARE)), "steps": decide}  # fmt: skip
+    mistakes = (
+        ("That is the chance of more than 14: is 14 not often enough to accuse?",
+         slip("one", float(sf(_TIMES, _T, 1 / _K)), _ROUNDED)),
+        ("That is the chance of exactly 14: would 15 have been less suspicious?",
+         slip("one", one - float(sf(_TIMES, _T, 1 / _K)), _ROUNDED)),
+        ("This asks of rank 5 only; the recorder would have named any of the others as gladly.",
+         slip("any", one, _ROUNDED)),
+        ("In each of the jobs there are eight that may be named.", slip("jobs", _JOBS * one, _ROUNDED)),
+        ("This lets each rank be accused in 1 % of all jobs, and there are eight of them.",
+         slip("least", next(m for m in range(_T) if sf(m - 1, _T, 1 / _K) <= 0.01), _ROUNDED)),
+        ("A rank that is last in a quarter of the steps on average is not so in every job: this takes its mean for sure.",
+         slip("steps", next(T for T in range(20, 2000, 20) if least(T) <= _SHARE * T), _ROUNDED)),
+        ("The count that accuses grows with the steps, and yours stays where it was with 60.",
+         slip("steps", next(T for T in range(20, 2000, 20) if sf(least(_T) - 1, T, _SHARE) >= 0.9), _ROUNDED)),
+    )  # fmt: skip
+    yield Case((), steps(right, rtol=_ROUNDED), mistakes=mistakes)
+
+
 EXERCISES = (
-    Exercise("B-1", "How often does it fail?", "build", 2, "failures", _failures, objectives=(1,)),
+    Exercise("B-1", "An upload in the background", "derive", 4, "upload", _upload, objectives=(1,)),
+    Exercise("B-2", "What a checkpoint costs here", "measure", 3, "", _costs, objectives=(1,)),
+    Exercise("B-3", "Where the power goes", "criticise", 3, "", _refuted, objectives=(3,)),
     Exercise(
-        "B-2", "A checkpoint every n steps", "build", 3, "interval_steps", _interval_steps, objectives=(1,)
+        "B-4",
+        "The hand-over",
+        "debug",
+        4,
+        "hand_over",
+        _hand_over,
+        objectives=(2,),
+        withheld=("labkit.train.job.train",),
     ),
-    Exercise(
-        "B-3", "Goodput with a safe restart", "build", 3, "safe_goodput", _safe_goodput, objectives=(1,)
-    ),
-    Exercise("B-4", "Which steps are computed?", "build", 3, "computed", _computed, objectives=(2,)),
-    Exercise("B-5", "A save that survives", "build", 4, "save", _atomic, objectives=(2, 3)),
-    Exercise("B-6", "Read a recording", "build", 4, "diagnose", _diagnose, objectives=(4,)),
+    Exercise("B-5", "The newest that is whole", "build", 3, "newest", _newest, objectives=(3,)),
+    Exercise("B-6", "A straggler has been found", "criticise", 3, "", _accused, objectives=(4,)),
 )
