@@ -6,7 +6,7 @@ It stands here because every other file of this folder is a set, and the folder 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -25,12 +25,18 @@ def if_it_were(judge_of: Callable[[Any], Judge], *pairs: tuple[str, Any]) -> tup
     return tuple((sentence, judge_of(value)) for sentence, value in pairs)
 
 
+def dict_of(answer: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The answer, if it is a dict with these keys, or Wrong."""
+    if not isinstance(answer, dict) or set(answer) != set(names):
+        raise Wrong(f"return a dict with the keys {', '.join(map(repr, names))}")
+    return answer
+
+
 def steps(expected: dict[str, Any], rtol: float = 1e-8) -> Judge:
     """A judge of a derivation: a dict with these keys, a number or an array for each; the first wrong step is named."""
 
     def judge(answer: Any) -> None:
-        if not isinstance(answer, dict) or set(answer) != set(expected):
-            raise Wrong(f"return a dict with the keys {', '.join(map(repr, expected))}")
+        dict_of(answer, expected)
         for step, value in expected.items():
             if np.ndim(value):
                 same_array(answer[step], value, f"step {step!r}", rtol=rtol)
@@ -107,19 +113,22 @@ def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any]) ->
         raise
 
 
-def slips(right: dict[str, Any], *said: tuple[str, Any, str]) -> tuple[tuple[str, Judge], ...]:
-    """Mistakes in steps, each (step, wrong value, sentence); without those whose value is right here."""
-    return tuple((text, slip(step, x, 1e-3)) for step, x, text in said if not np.allclose(x, right[step]))
+def slips(
+    right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-8
+) -> tuple[tuple[str, Judge], ...]:
+    """A case's ``mistakes`` in steps, each (sentence, step, wrong value); without those whose value is right here."""
+    known = [(said, step, x) for said, step, x in wrong if not np.allclose(x, right[step], rtol=1e-4, atol=0)]
+    return tuple((said, slip(step, x, rtol)) for said, step, x in known)
 
 
-def follow(answer: Any, right: dict[str, Any], *said: tuple[str, Any, str]) -> None:
+def follow(answer: Any, right: dict[str, Any], *wrong: tuple[str, str, Any]) -> None:
     """Wrong unless what is concluded beside the "data" is ``right``, to 0.1 %, with a sentence for each slip."""
     found = {key: value for key, value in answer.items() if key != "data"}
     try:
         steps(right, rtol=1e-3)(found)
     except Wrong as wrong:
         heard = str(wrong)
-        for text, as_if in slips(right, *said):
+        for text, as_if in slips(right, *wrong, rtol=1e-3):
             with suppress(Exception):
                 as_if(found)
                 heard = text

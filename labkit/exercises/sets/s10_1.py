@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from labkit.comm.run import Run
 from labkit.exercises import measured
 from labkit.exercises.exercise import Case, Exercise, Wrong, choices, same_array
-from labkit.exercises.sets import dealt, if_it_were, slip, steps, talked, told, unequal, workers
+from labkit.exercises.sets import dealt, if_it_were, slips, steps, talked, told, unequal, workers
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
@@ -209,7 +209,7 @@ def _derived(rng: np.random.Generator) -> Iterator[Case]:
             ("The logarithm has been taken for a straight line.", "slope", (f * f).mean() / 2),
             ("That is the value at tau = 0, and not what a small tau adds.", "slope", f.mean()),
         ]  # fmt: skip
-        known = tuple((said, slip(k, v)) for said, k, v in mistakes if not np.allclose(v, right[k]))
+        known = slips(right, *mistakes)
         yield Case((f, G, tau, sizes), steps(right), label=f"sizes = {sizes}", mistakes=known)
 
 

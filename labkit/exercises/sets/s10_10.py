@@ -22,15 +22,9 @@ from labkit.comm.run import Run
 from labkit.exercises.drawn import curve, labelled, shown
 from labkit.exercises.exercise import Case, Exercise, Wrong, choices, close, number, same_array
 from labkit.exercises.measured import read
-from labkit.exercises.sets import Judge, if_it_were, slip, steps, talked, workers
+from labkit.exercises.sets import Judge, dict_of, if_it_were, slip, steps, talked, workers
 
 Array = NDArray[np.float64]
-
-
-def _dict_of(answer: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(answer, dict) or set(answer) != set(names):
-        raise Wrong(f"return a dict with the keys {', '.join(map(repr, names))}")
-    return answer
 
 
 # -- 1: foretell a step, then take it -------------------------------------------------------------------------------
@@ -74,7 +68,7 @@ def _if_foretold(wrong: Callable[[dict[Any, Array]], Array]) -> Judge:
 
 def _foretold_judge(answer: Any) -> None:
     names = ("data", "predicted_ms", "low_ms", "high_ms", "promise", "then", "verdict")
-    said, seen = _measured(_dict_of(answer, names))
+    said, seen = _measured(dict_of(answer, names))
     low, high, at = 1e3 * said.min(), 1e3 * said.max(), 1e3 * float(np.median(seen))
     close(answer["predicted_ms"], 1e3 * float(np.median(said)), "predicted_ms", rtol=_ROUNDED)
     for name, right, word in (("low_ms", low, "least"), ("high_ms", high, "greatest")):
@@ -241,7 +235,7 @@ def _bill_case(loaded: Array, ready: Array, left: Array, price: float, label: st
     whole = K * left[-1] * price / 3600
 
     def judge(answer: Any) -> None:
-        parts = [number(x, name) for name, x in _dict_of(answer, _PARTS).items()]
+        parts = [number(x, name) for name, x in dict_of(answer, _PARTS).items()]
         if abs(sum(parts) / whole - 1) > 1e-9:
             said = ("more", "twice") if sum(parts) > whole else ("less", "not at all")
             raise Wrong("your parts add up to {} than the bill: something is counted {}".format(*said))
@@ -294,7 +288,7 @@ def _vendor(rng: np.random.Generator) -> Iterator[Case]:
     chosen = choices("10.10-5", {"overlap": ("shown", "refuted", "not decided")}, _OVERLAP)
 
     def judge(answer: Any) -> None:
-        _dict_of(answer, (*right, "overlap"))
+        dict_of(answer, (*right, "overlap"))
         judged({name: answer[name] for name in right})
         try:
             chosen({"overlap": answer["overlap"]})

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from labkit.comm.run import Run
 from labkit.exercises import drawn, measured
 from labkit.exercises.exercise import Case, Exercise, Wrong, same_array
-from labkit.exercises.sets import if_it_were, slip, spoke, steps, told, workers
+from labkit.exercises.sets import if_it_were, slips, spoke, steps, told, workers
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
@@ -105,7 +105,7 @@ def _ball(rng: np.random.Generator) -> Iterator[Case]:
             ("Each pair of iterates has been counted in one order only.", "average", v / (1 - a)),
             ("This is the limit for a particular c, and not the least one.", "cured", 4 * noise / (3 * H * H)),
         )  # fmt: skip
-        known = tuple((said, slip(k, z)) for said, k, z in mistakes if not np.isclose(z, right[k]))
+        known = slips(right, *mistakes)
         label = f"N = {N}, eta = {eta:.4g}, b = {b}"
         yield Case((x, y, eta, b), steps(right), label=label, mistakes=known)
 
@@ -264,7 +264,7 @@ def _weighed_case(B1: int, S1: float, B2: int, S2: float, o: float, e: float, la
         ("Only one step of either run has been weighed.", "flips_at", e * (B2 - B1) / o),
         ("The larger batch is taken to be free of noise.", "B_crit", B1 * saved / S2),
     )  # fmt: skip
-    known = tuple((said, slip(k, z)) for said, k, z in mistakes if not np.isclose(z, right[k]))
+    known = slips(right, *mistakes)
     says = f"{label}: {S1:.4g} steps of {B1}, {S2:.4g} of {B2}, {o:.3g} s and {e:.3g} s"
     return Case((B1, S1, B2, S2, o, e), steps(right), label=says, mistakes=known)
 

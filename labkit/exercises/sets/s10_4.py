@@ -56,16 +56,16 @@ def _sums(rng: np.random.Generator) -> Iterator[Case]:
             "seldom": K * (m + 1) / 2 - 1,
         }
         said = (
-            ("one", one - n, "This lets a worker take home the version from before its own update."),
-            ("one", (K - 1) * n, "That is what a long run comes to; 'one' is a sum that holds exactly."),
-            ("all", (K - 1) * G, "This forgets that at the end not every gradient has been applied."),
-            ("under_way", K_G - lasts.sum(), "By this a gradient just begun has an age of 1 already."),
-            ("mean", K - 1 - ages / G, "This counts only the ages of those who do deliver at some time."),
-            ("mean", K - 1 - (absent + ages) / G, "By this who never delivers has a gradient of age 1."),
-            ("workers", K - 1, "That is the mean over gradients: of the slow worker there are few."),
-            ("workers", ((K - 1) ** 2 + slowest) / K, "This lets the slow worker update as often as all."),
-            ("seldom", m * K - 1, "So old is the oldest gradient after a pull, and not all of them."),
-            ("seldom", (K - 1) * (m + 1) / 2, "This counts what the others have pushed, and not its own."),
+            ("This lets a worker take home the version from before its own update.", "one", one - n),
+            ("That is what a long run comes to; 'one' is a sum that holds exactly.", "one", (K - 1) * n),
+            ("This forgets that at the end not every gradient has been applied.", "all", (K - 1) * G),
+            ("By this a gradient just begun has an age of 1 already.", "under_way", K_G - lasts.sum()),
+            ("This counts only the ages of those who do deliver at some time.", "mean", K - 1 - ages / G),
+            ("By this who never delivers has a gradient of age 1.", "mean", K - 1 - (absent + ages) / G),
+            ("That is the mean over gradients: of the slow worker there are few.", "workers", K - 1),
+            ("This lets the slow worker update as often as all.", "workers", ((K - 1) ** 2 + slowest) / K),
+            ("So old is the oldest gradient after a pull, and not all of them.", "seldom", m * K - 1),
+            ("This counts what the others have pushed, and not its own.", "seldom", (K - 1) * (m + 1) / 2),
         )
         args = lasts, n, K, G, absent, ages, slow, m
         yield Case(args, steps(right), label=f"with K = {K}, U = {G}", mistakes=slips(right, *said))
@@ -256,18 +256,18 @@ def _lost_judge(answer: Any) -> None:
     follow(
         answer,
         right,
-        ("used", data.values.mean(axis=1), "'used' repeats what was lost; how much does the bound allow?"),
-        ("used", np.median(each, axis=1), "'used' is a median; a mean was asked for"),
+        ("'used' repeats what was lost; how much does the bound allow?", "used", data.values.mean(axis=1)),
+        ("'used' is a median; a mean was asked for", "used", np.median(each, axis=1)),
         (
+            "this interval tears the rounds apart: what a round has in common does not cancel",
             "interval",
             torn,
-            "this interval tears the rounds apart: what a round has in common does not cancel",
         ),
-        ("interval", [many.min(), many.max()], "this interval is of one setting: it compares nothing"),
-        ("falls", hasty, "the interval holds 0, so these data do not know the sign of the difference"),
-        ("falls", 0, "these data do say more: the whole interval lies on one side of 0"),
-        ("falls", -right["falls"], "'falls' says the opposite of what the interval says"),
-        ("enough", FEATURES / 1e-4, "'enough' goes by the bound; your machine's own share is not in it"),
+        ("this interval is of one setting: it compares nothing", "interval", [many.min(), many.max()]),
+        ("the interval holds 0, so these data do not know the sign of the difference", "falls", hasty),
+        ("these data do say more: the whole interval lies on one side of 0", "falls", 0),
+        ("'falls' says the opposite of what the interval says", "falls", -right["falls"]),
+        ("'enough' goes by the bound; your machine's own share is not in it", "enough", FEATURES / 1e-4),
     )
 
 
@@ -313,19 +313,19 @@ def _looks(K: int, t: float, slow: float, c: float, fresh: Array, stale: Array) 
     ratio, hasty = faster * fresh / stale, 9 if right["verdict"] else np.sign(right["sooner"] - 1)
     return slips(
         right,
-        ("with", K / (slow * t + K * c), "This lets the server work once for each gradient of a round."),
-        ("with", 1 / (slow * t + c), "This counts rounds; a round holds more than one gradient."),
-        ("without", (K - 1) / t + 1 / (slow * t), "Here the server has no work at all: its time is missing."),
-        ("sooner", faster, "That compares gradients a second: a stale one counts like a fresh one."),
-        ("sooner", np.median(1 / ratio), "This is the other way round: how much later it arrives."),
-        ("sooner", np.median(fresh / stale), "This counts gradients, and not the seconds they take."),
-        ("interval", [ratio.min(), ratio.max()], "These are the extremes: with many seeds that is too wide."),
-        ("verdict", hasty, "The middle lies on one side of 1, the interval on both: that settles nothing."),
-        ("verdict", 0, "The whole interval lies on one side of 1, and yet you leave it open."),
+        ("This lets the server work once for each gradient of a round.", "with", K / (slow * t + K * c)),
+        ("This counts rounds; a round holds more than one gradient.", "with", 1 / (slow * t + c)),
+        ("Here the server has no work at all: its time is missing.", "without", (K - 1) / t + 1 / (slow * t)),
+        ("That compares gradients a second: a stale one counts like a fresh one.", "sooner", faster),
+        ("This is the other way round: how much later it arrives.", "sooner", np.median(1 / ratio)),
+        ("This counts gradients, and not the seconds they take.", "sooner", np.median(fresh / stale)),
+        ("These are the extremes: with many seeds that is too wide.", "interval", [ratio.min(), ratio.max()]),
+        ("The middle lies on one side of 1, the interval on both: that settles nothing.", "verdict", hasty),
+        ("The whole interval lies on one side of 1, and yet you leave it open.", "verdict", 0),
         (
+            "There the server is busy all the time; that does not make the barrier's group faster.",
             "flip",
             full,
-            "There the server is busy all the time; that does not make the barrier's group faster.",
         ),
     )
 

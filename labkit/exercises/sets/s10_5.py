@@ -19,20 +19,12 @@ from labkit.comm import Run, Simulated
 from labkit.exercises.drawn import curve, labelled, shown
 from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
 from labkit.exercises.measured import read
-from labkit.exercises.sets import Array, Judge, if_it_were, slip, spoke, steps, workers
+from labkit.exercises.sets import Array, if_it_were, slips, spoke, steps, workers
 from labkit.network import Link
 
 
 def _edges(K: int, n: int) -> Array:
     return np.arange(K + 1) * n // K
-
-
-def _slips(
-    right: dict[str, Any], wrong: list[tuple[str, str, Any]], rtol: float = 1e-8
-) -> tuple[tuple[str, Judge], ...]:
-    """(sentence, step, wrong value), of those that differ from what is right, as mistakes."""
-    differ = [(said, step, v) for said, step, v in wrong if not np.allclose(v, right[step], rtol=1e-4)]
-    return tuple((said, slip(step, v, rtol)) for said, step, v in differ)
 
 
 def _refuse(*found: tuple[Any, str]) -> None:
@@ -182,7 +174,7 @@ def _bytes(rng: np.random.Generator) -> Iterator[Case]:
             ("This takes the average chunk of a round; who has to wait?", "longest", right["all"] / K),
         ]  # fmt: skip
         label = f"{workers(K)}, n = {n} elements of {itemsize} bytes"
-        yield Case((K, n, itemsize), steps(right), label=label, mistakes=_slips(right, wrong))
+        yield Case((K, n, itemsize), steps(right), label=label, mistakes=slips(right, *wrong))
 
 
 # -- 4: ninety per cent of the bandwidth ------------------------------------------------------------------------------
@@ -215,7 +207,7 @@ def _ninety(rng: np.random.Generator) -> Iterator[Case]:
             ("There alpha takes as long as the bytes of one message; no algorithm is in it.", "tie", ab),
         ]  # fmt: skip
         label = f"K = {K}, alpha = {link.alpha * 1e6:.3g} µs, beta = {link.beta / 1e9:.3g} GB/s"
-        mistakes = _slips(right, wrong, 1e-6)
+        mistakes = slips(right, *wrong, rtol=1e-6)
         yield Case((K, link.alpha, link.beta), partial(_claimed, right), label=label, mistakes=mistakes)
 
 

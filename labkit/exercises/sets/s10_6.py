@@ -46,17 +46,17 @@ def _two_ages(rng: np.random.Generator) -> Iterator[Case]:
             "share": 0.75,
         }
         said = (
-            ("polynomial", [1, (1 - a) * x - 1, a * x], "This takes a for the share of the old gradient."),
-            ("polynomial", [1, a * eta - 1, (1 - a) * eta], "By this the curvature L makes no difference."),
-            ("polynomial", [1, 1 - a * x, (a - 1) * x], "A term has changed sides and kept its sign."),
-            ("largest", 2 / L, "That is the limit of fresh gradients."),
-            ("largest", 1 / L, "That is the limit where all of the gradient is one version old."),
-            ("largest", (1 + a) / L, "This mixes the limits of all fresh and all old; roots do not mix."),
-            ("largest", by_product, "The product of the roots is below 1 there, and yet one is outside."),
-            ("largest", by_minus_one, "No real root has left there, but a pair of others has."),
-            ("swing", 6.0, "That is the swing of gradients that are all one version old."),
-            ("share", 0.5, "Look at both conditions at this share: only one of them binds."),
-            ("share", 1.0, "At this share every gradient is fresh, and the old limit holds."),
+            ("This takes a for the share of the old gradient.", "polynomial", [1, (1 - a) * x - 1, a * x]),
+            ("By this the curvature L makes no difference.", "polynomial", [1, a * eta - 1, (1 - a) * eta]),
+            ("A term has changed sides and kept its sign.", "polynomial", [1, 1 - a * x, (a - 1) * x]),
+            ("That is the limit of fresh gradients.", "largest", 2 / L),
+            ("That is the limit where all of the gradient is one version old.", "largest", 1 / L),
+            ("This mixes the limits of all fresh and all old; roots do not mix.", "largest", (1 + a) / L),
+            ("The product of the roots is below 1 there, and yet one is outside.", "largest", by_product),
+            ("No real root has left there, but a pair of others has.", "largest", by_minus_one),
+            ("That is the swing of gradients that are all one version old.", "swing", 6.0),
+            ("Look at both conditions at this share: only one of them binds.", "share", 0.5),
+            ("At this share every gradient is fresh, and the old limit holds.", "share", 1.0),
         )
         yield Case((a, eta, L), steps(right), label=f"a = {a:.2f}, L = {L:.2f}", mistakes=slips(right, *said))
 
@@ -193,13 +193,13 @@ def _clock_judge(answer: Any) -> None:
     follow(
         answer,
         right,
-        ("ratios", 1 / right["ratios"], "'ratios' are the other way round: what is divided by what?"),
-        ("ratios", apart, "'ratios' divide medians: what one round had in common no longer cancels"),
-        ("intervals", loose, "'intervals' pair the best of one way with the worst of another round"),
-        ("sooner", np.sign(right["ratios"] - 1), "'sooner' goes by the middle, where the interval holds 1"),
-        ("sooner", [0, 0], "'sooner' decides nothing, though an interval lies on one side of 1"),
-        ("sooner", -right["sooner"], "'sooner' says the opposite of what the intervals say"),
-        ("even", SLOW * lead, "'even' grows with the barrier's time: the proportion is upside down"),
+        ("'ratios' are the other way round: what is divided by what?", "ratios", 1 / right["ratios"]),
+        ("'ratios' divide medians: what one round had in common no longer cancels", "ratios", apart),
+        ("'intervals' pair the best of one way with the worst of another round", "intervals", loose),
+        ("'sooner' goes by the middle, where the interval holds 1", "sooner", np.sign(right["ratios"] - 1)),
+        ("'sooner' decides nothing, though an interval lies on one side of 1", "sooner", [0, 0]),
+        ("'sooner' says the opposite of what the intervals say", "sooner", -right["sooner"]),
+        ("'even' grows with the barrier's time: the proportion is upside down", "even", SLOW * lead),
     )
 
 
@@ -305,15 +305,15 @@ def _unfair(etas: Array, barrier: Array, free: Array) -> tuple[tuple[str, Judge]
     own = np.median(free[3:].min(axis=1) / barrier[3:].min(axis=1))
     return slips(
         right,
-        ("rates", seen["rates"], "These rates have seen all seeds, those as well that are to judge them."),
-        ("rates", right["rates"][[0, 0]], "One rate for both: whose is it?"),
-        ("reported", again["reported"], "The seeds that chose the rate judge it, too."),
-        ("reported", right["fair"], "The report gave both the same rate; this does not."),
-        ("fair", right["reported"], "This has still one of them run with the other's rate."),
-        ("fair", again["fair"], "Here seeds that chose the rates judge them, too."),
-        ("fair", 1 / right["fair"], "This is how many times as long the *barrier* takes."),
-        ("fair", own, "A rate of its own for each seed: nobody knows it before."),
-        ("chance", right["chance"] / 2, "This counts only the coins that favour who won; why not the other?"),
+        ("These rates have seen all seeds, those as well that are to judge them.", "rates", seen["rates"]),
+        ("One rate for both: whose is it?", "rates", right["rates"][[0, 0]]),
+        ("The seeds that chose the rate judge it, too.", "reported", again["reported"]),
+        ("The report gave both the same rate; this does not.", "reported", right["fair"]),
+        ("This has still one of them run with the other's rate.", "fair", right["reported"]),
+        ("Here seeds that chose the rates judge them, too.", "fair", again["fair"]),
+        ("This is how many times as long the *barrier* takes.", "fair", 1 / right["fair"]),
+        ("A rate of its own for each seed: nobody knows it before.", "fair", own),
+        ("This counts only the coins that favour who won; why not the other?", "chance", right["chance"] / 2),
     )
 
 

@@ -17,17 +17,8 @@ from labkit.collectives import halving
 from labkit.comm import Run, Simulated
 from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
 from labkit.exercises.measured import read
-from labkit.exercises.sets import Array, if_it_were, slip, spoke, steps, workers
+from labkit.exercises.sets import Array, if_it_were, slips, spoke, steps, workers
 from labkit.network import Link, least_bytes, least_rounds, least_time
-
-
-def _steps(args: tuple, right: dict[str, Any], wrong: list[tuple[str, str, Any]], label: str) -> Case:
-    """A derivation; ``wrong`` has (sentence, step, value), of which those count that are not right by accident."""
-    known = [
-        (said, slip(step, v)) for said, step, v in wrong if not np.isclose(v, right[step], rtol=1e-6, atol=0)
-    ]
-    return Case(args, steps(right), label=label, mistakes=tuple(known))
-
 
 # -- 1: bounds, with bystanders ---------------------------------------------------------------------------------------
 
@@ -58,7 +49,7 @@ def _bystanders(rng: np.random.Generator) -> Iterator[Case]:
             ("That is a bound, and not the better one.", "seconds", min(alpha * rounds, port / beta)),
         ]  # fmt: skip
         label = f"{workers(K)}, {m} with data, {nbytes} bytes"
-        yield _steps((K, m, nbytes, alpha, beta), right, wrong, label)
+        yield Case((K, m, nbytes, alpha, beta), steps(right), label=label, mistakes=slips(right, *wrong))
 
 
 # -- 2: the fewest rounds, by doing it --------------------------------------------------------------------------------
@@ -171,7 +162,7 @@ def _chain(rng: np.random.Generator) -> Iterator[Case]:
                 ("Is the last run of springs needed, if the far end is held?", "rounds", runs),
             ]  # fmt: skip
             label = f"springs {name}: owner = {owner.tolist()}, t = {t}"
-            yield _steps((owner.copy(), t), right, wrong, label)
+            yield Case((owner.copy(), t), steps(right), label=label, mistakes=slips(right, *wrong))
 
 
 def _hard(quota: list[int], answer: Any) -> None:
@@ -289,7 +280,9 @@ def _optimal(rng: np.random.Generator) -> Iterator[Case]:
             ("With a switch that adds, who needs to send anything twice?", "switch", 1.0),
         ]  # fmt: skip
         label = f"K = {K}, {nbytes:.0f} bytes, alpha = {link.alpha * 1e6:.3g} µs, beta = {link.beta / 1e9:.3g} GB/s"
-        yield _steps((K, nbytes, link.alpha, link.beta), right, wrong, label)
+        yield Case(
+            (K, nbytes, link.alpha, link.beta), steps(right), label=label, mistakes=slips(right, *wrong)
+        )
 
 
 # fmt: off

@@ -20,18 +20,12 @@ from numpy.typing import NDArray
 from labkit.comm.run import Run
 from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
 from labkit.exercises.measured import Measurements, read
-from labkit.exercises.sets import Judge, if_it_were, slip, spoke, steps, workers
+from labkit.exercises.sets import Judge, dict_of, if_it_were, slip, spoke, steps, workers
 from labkit.extras import scipy
 
 Array = NDArray[Any]
 YEAR = 365.25 * 86400
 _ROUNDED = 5e-3  # students copy three digits
-
-
-def _dict_of(answer: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(answer, dict) or set(answer) != set(names):
-        raise Wrong(f"return a dict with the keys {', '.join(map(repr, names))}")
-    return answer
 
 
 # -- 1: an upload in the background ---------------------------------------------------------------------------------
@@ -89,7 +83,7 @@ def _costs(rng: np.random.Generator) -> Iterator[Case]:
                       "regret": regret, "longer": longer, "p": p}  # fmt: skip
 
     def judge(answer: Any) -> None:
-        _dict_of(answer, ("data", "delta_s", "low_s", "high_s", "regret", "longer", "p", "sync_costs"))
+        dict_of(answer, ("data", "delta_s", "low_s", "high_s", "regret", "longer", "p", "sync_costs"))
         _, right = numbers(answer)
         for name, value in right.items():
             if abs(number(answer[name], name) - value) > _ROUNDED * abs(value) + 1e-9:
@@ -142,7 +136,7 @@ def _refuted(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _refuted_judge(answer: Any) -> None:
-    _dict_of(answer, tuple(_SAVES))
+    dict_of(answer, tuple(_SAVES))
     for who, said in answer.items():
         bad = [(done, what) for done in range(len(_SAVES[who]) + 1) for what in _found(who, done)]
         if isinstance(said, str):
