@@ -412,18 +412,11 @@ def _race(rng: np.random.Generator) -> Iterator[Case]:
             y[np.arange(n), rng.integers(1, 3, n) * H - 1] = 2.55  # a dip, that does not last
             y[:, -70:] = np.minimum(y[:, -70:], 2.58)
             losses.append(y)
-        args = (
-            losses[0],
-            losses[1][:, H - 1 :: H],
-            2.6,
-            H,
-            K,
-            1e6,
-            1e-4,
-            beta,
+        job, t_comp = (
+            (losses[0], losses[1][:, H - 1 :: H], 2.6, H, K, 1e6, 1e-4),
             float(rng.uniform(0.01, 0.03)),
-            2.776,
         )
+        args = (*job, beta or _raced(*job, 1.0, t_comp, 2.776)["stops"], t_comp, 2.776)
         right, mistakes = _raced(*args), []
         for flaw, text in _SLIPS.items():
             other = _raced(*args, flaw=flaw)
