@@ -248,9 +248,9 @@ def judged(synchronous, local, target, H, K, nbytes, alpha, beta, t_comp, t95, f
     exchange = 2 * (K - 1) * (alpha + nbytes / (K * beta))
     per_step = t_comp + (exchange if flaw == "exchange" else exchange / H)
     ratio = S_H * per_step / (S * (t_comp + exchange))
-    mean, n = ratio.mean(), 1 if flaw == "scatter" else len(ratio)
+    mean, n = ratio.mean(), 1 if flaw in ("given", "scatter") else len(ratio)
     half = t95 * ratio.std(ddof=1) / math.sqrt(n)
-    wide = 0.0 if flaw == "middle" else half
+    wide = 0.0 if flaw in ("given", "middle") else half
     rho = np.mean(S_H / S)
     tie_s = t_comp * (rho - 1) / (1 if flaw == "tie" else 1 - rho / H)
     return {
