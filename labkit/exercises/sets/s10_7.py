@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -133,7 +134,7 @@ def _adds_up(answer: Any, nbytes: float, encode: Any, decode: Any, adds: bool) -
 
 def _stuck(rng: np.random.Generator) -> Iterator[Case]:
     for K, d, k in ((2, 2, 1), (3, 5, 2), (int(rng.integers(4, 7)), 6, 3)):
-        yield Case((K, d, k), lambda a, s=(K, d, k): _stays(a, *s), label=f"K = {K}, d = {d}, k = {k}")
+        yield Case((K, d, k), partial(_stays, K=K, d=d, k=k), label=f"K = {K}, d = {d}, k = {k}")
 
 
 def _path(m: Array, w: Array, k: int, eta: float, T: int, remember: bool) -> Array:

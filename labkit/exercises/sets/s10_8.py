@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -259,9 +260,7 @@ def _lars(rng: np.random.Generator) -> Iterator[Case]:
 
             return judge
 
-        def step(how: str = "", job: Any = (ws, gs, vs, eta, c, m)) -> Array:
-            return _trusted(*job, how)
-
+        step = partial(_trusted, ws, gs, vs, eta, c, m)
         right = step()
         wrong = {
             "Each worker's ratio comes from its own gradient: the mean of what they scale is too short.": step("local"),
