@@ -150,13 +150,13 @@ def flat(parts):
 def lars_with(how=""):
     def ratio(w, g, c):
         above, below = np.linalg.norm(w), np.linalg.norm(g)
-        if how == "zero":
+        if how in ("zero", "given"):
             return c * above / (below or 1.0)
         return c * above / below if above > 0 and below > 0 else 1.0
 
     def lars_step(comm, ws, gs, vs, eta, c, m):
         mine = [ratio(w, g, c) if w.ndim > 1 else 1.0 for w, g in zip(ws, gs, strict=True)]
-        sent = [r * g for r, g in zip(mine, gs, strict=True)] if how == "local" else gs
+        sent = [r * g for r, g in zip(mine, gs, strict=True)] if how in ("local", "given") else gs
         total = (
             ring.allreduce(comm, np.append(flat(sent), mine))
             if how == "mean ratio"
@@ -174,7 +174,7 @@ def lars_with(how=""):
                 g = ratios[i] * g
             elif how == "whole" and w.ndim > 1:
                 g = ratio(flat(ws[::2]), flat(means[::2]), c) * g
-            elif how != "local" and (w.ndim > 1 or how == "biases"):
+            elif how not in ("local", "given") and (w.ndim > 1 or how == "biases"):
                 g = ratio(w, g, c) * g
             new_v.append(m * v + eta * g)
             new_w.append(w - new_v[-1])
@@ -267,7 +267,7 @@ MUTANTS = {
         critical() | {"held": OPPOSITE[critical()["held"]]},
         critical() | {"worth": OPPOSITE[critical()["worth"]]},
     ],
-    "10.8-5": [lars_with(how) for how in ("local", "mean ratio", "zero", "biases", "whole", "sum")],
+    "10.8-5": [lars_with(how) for how in ("given", "local", "mean ratio", "zero", "biases", "whole", "sum")],
     "10.8-6": [
         weighed_with(flaw) for flaw in ("own half", "one rate", "nan", "unpaired", "scatter", "upside")
     ],

@@ -25,9 +25,7 @@ from labkit.exercises.sets import Array, Judge, each_rank, if_it_were, slip, ste
 RunJudge = Callable[[Run], None]
 
 
-def _told(
-    judge_of: Callable[[Any], Judge], right: Any, wrong: dict[str, Any]
-) -> tuple[tuple[str, Judge], ...]:
+def _told(judge_of: Callable[[Any], Judge], right: Any, wrong: dict[str, Any]) -> tuple[Any, ...]:
     """A case's mistakes: those whose value differs from the right one in this case."""
     seen = [(text, x) for text, x in wrong.items() if not all(map(np.allclose, x, right))]
     return if_it_were(judge_of, *seen)
@@ -72,9 +70,8 @@ def _codes(rng: np.random.Generator) -> dict[str, tuple[Any, Any, bool]]:
         return np.frombuffer(top.tobytes() + np.rint(x / top * 7).astype(np.int8).tobytes(), np.uint8)
 
     def united(m: Array) -> Array:
-        return np.frombuffer(m[4:].tobytes(), np.int8) * (
-            float(np.frombuffer(m[:4].tobytes(), np.float32)[0]) / 7
-        )
+        top = float(np.frombuffer(m[:4].tobytes(), np.float32)[0])
+        return np.frombuffer(m[4:].tobytes(), np.int8) * (top / 7)
 
     def thin(x: Array) -> Array:
         U, s, V = np.linalg.svd(x.reshape(3, 4))
@@ -155,17 +152,11 @@ def _stays(answer: Any, K: int, d: int, k: int) -> None:
         raise Wrong("No number of it may be larger than a million.")
     far = float(np.linalg.norm(w - m.mean(axis=0)))
     if far < 1e-6 * (1 + np.abs(m).max()):
-        raise Wrong(
-            "You start at the minimum of the mean loss: who is there already proves nothing by staying."
-        )
+        raise Wrong("You start at the minimum of the mean loss: staying there proves nothing.")
     if any(_path(m, w, k, eta, 300, False).min() < 0.9 * far for eta in (0.01, 0.1, 0.5, 1.0)):
         if np.ptp(m, axis=0).max() < 1e-9:
-            raise Wrong(
-                "All workers have the same loss and send the same: what is small now is the largest later."
-            )
-        raise Wrong(
-            "It comes nearer without a memory: what the workers send at the start has a mean that moves them."
-        )
+            raise Wrong("All workers have the same loss and send the same: what is small now is large later.")
+        raise Wrong("It comes nearer without a memory: what the workers send at the start moves w.")
     if _path(m, w, k, 0.01, 2000, True)[-100:].max() > 0.1 * far:
         raise Wrong(
             "Nothing moves without a memory, but in 2000 steps with one it does not arrive either: too much must pile up "
@@ -191,12 +182,7 @@ def _hook_case(rng: np.random.Generator, K: int, world: str = "simulated", k: in
 
     def judge_of(means: list[Array]) -> RunJudge:
         def judge(run: Run) -> None:
-            talked(
-                run,
-                most,
-                "all-reduces of two steps and K - 1 times k pairs of 16 bytes for each later bucket",
-                "it",
-            )
+            talked(run, most, "two steps' all-reduces, then (K - 1) k pairs of 16 bytes a bucket", "it")
             for rank, given in enumerate(run.results):
                 if not isinstance(given, (list, tuple)) or len(given) != len(means):
                     raise Wrong(f"rank {rank} should return {len(means)} means, as as_ddp_does makes them")
@@ -229,7 +215,7 @@ def _hooked(
 ) -> list[Array]:  # fmt: skip
     """The mean of every bucket in every step. The rest is what a hook may get wrong."""
     memory: dict[Any, Array] = {}
-    out = []
+    out, last = [], len(streams[0]) - 1
     for t, step in enumerate(zip(*streams, strict=True)):
         for i, gs in enumerate(zip(*step, strict=True)):
             said = list(gs)
@@ -238,20 +224,15 @@ def _hooked(
                 old = memory.get(at, g * 0)
                 x = g + remember * (old if len(old) == len(g) else 0)
                 said[rank] = np.where(_largest(g, k) != 0, x, 0.0) if chosen_by_g else _largest(x, k)
-                memory[at] = (
-                    streams[rank][t + 1][i] if alias and t + 1 < len(streams[rank]) else x - said[rank]
-                )
+                memory[at] = streams[rank][t + 1][i] if alias and t < last else x - said[rank]
             out.append(np.mean(said, axis=0))
     return out
 
 
 # -- 4: what coding costs, measured ----------------------------------------------------------------------------------
 
-_N, _ALPHA, _SENT = (
-    4_000_000.0,
-    1e-4,
-    {"top": 80_000.0, "sign": 125_004.0},
-)  # bytes; s a message; bytes of messages
+_N, _ALPHA = 4_000_000.0, 1e-4  # bytes of a vector; seconds a message
+_SENT = {"top": 80_000.0, "sign": 125_004.0}  # bytes of a message
 _GIGABIT = 1.25e8
 
 
@@ -287,9 +268,8 @@ def _pays(answer: Any, how: str = "") -> None:
         raise Wrong("These are no seconds of coding: they must lie above zero and below a minute.")
     ends = {at: _ends(x, _SENT[at], how) for at, x in zip(data.at, data.values, strict=True)}
     for name, right in ends.items():
-        for which, given, end in zip(
-            ("low", "high"), _two(answer[name], f"{name}'s low and high end"), right, strict=True
-        ):
+        pair = _two(answer[name], f"{name}'s low and high end")
+        for which, given, end in zip(("low", "high"), pair, right, strict=True):
             if not (math.isinf(end) and given == math.inf):
                 close(given, end, f"the {which} end of {name!r}", rtol=1e-4)
     known = {at: sorted(pair) for at, pair in ends.items()}
@@ -358,9 +338,8 @@ def _clients(rng: np.random.Generator) -> Iterator[Case]:
                 for k, H in enumerate(Hs):
                     for _ in range(H):
                         W[k] -= eta * (A[k] @ (W[k] - m[k]) - control * (C[k] - c))
-                C = (w - W) / (eta * (Hs if own else max(Hs) + 0 * Hs)[:, None]) + (
-                    C - c
-                ) * corrected * control
+                walked = (w - W) / (eta * (Hs if own else max(Hs) + 0 * Hs)[:, None])
+                C = walked + (C - c) * corrected * control
                 c, g = p @ C, w - p @ W
                 v = momentum * v + g
                 w = w - (g if plain else lr * (g + momentum * v))
@@ -413,10 +392,8 @@ def _race(rng: np.random.Generator) -> Iterator[Case]:
             y[np.arange(n), rng.integers(1, 3, n) * H - 1] = 2.55  # a dip, that does not last
             y[:, -70:] = np.minimum(y[:, -70:], 2.58)
             losses.append(y)
-        job, t_comp = (
-            (losses[0], losses[1][:, H - 1 :: H], 2.6, H, K, 1e6, 1e-4),
-            float(rng.uniform(0.01, 0.03)),
-        )
+        t_comp = float(rng.uniform(0.01, 0.03))
+        job = (losses[0], losses[1][:, H - 1 :: H], 2.6, H, K, 1e6, 1e-4)
         args = (*job, beta or _raced(*job, 1.0, t_comp, 2.776)["stops"], t_comp, 2.776)
         right, mistakes = _raced(*args), []
         for flaw, text in _SLIPS.items():
@@ -431,12 +408,9 @@ def _raced(
     t_comp: float, t95: float, flaw: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     def arrived(y: Array) -> Array:
-        touches = 1 + np.argmax(y <= target, axis=1)
-        return (
-            touches
-            if flaw in ("given", "touches")
-            else 1 + y.shape[1] - np.argmax((y > target)[:, ::-1], axis=1)
-        )
+        if flaw in ("given", "touches"):
+            return 1 + np.argmax(y <= target, axis=1)
+        return 1 + y.shape[1] - np.argmax((y > target)[:, ::-1], axis=1)
 
     S, S_H = arrived(synchronous), arrived(local) * (1 if flaw in ("given", "meetings") else H)
     exchange = 2 * (K - 1) * (alpha + nbytes / (K * beta))

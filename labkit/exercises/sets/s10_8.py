@@ -263,6 +263,7 @@ def _lars(rng: np.random.Generator) -> Iterator[Case]:
         step = partial(_trusted, ws, gs, vs, eta, c, m)
         right = step()
         wrong = {
+            "Both faults of the given program are still there.": step("given"),
             "Each worker's ratio comes from its own gradient: the mean of what they scale is too short.": step("local"),
             "The ratios are averaged, not the gradients of which they are made.": step("mean ratio"),
             "A layer of zeros can never leave zero here, nor can a step be taken where a gradient vanishes.": step("zero"),
@@ -294,12 +295,18 @@ def _flat(given: Any) -> Array:
 def _trusted(ws: Any, gs: Any, vs: Any, eta: float, c: float, m: float, how: str = "") -> Array:
     def ratio(w: Array, g: Array) -> float:
         above, below = float(np.linalg.norm(w)), float(np.linalg.norm(g))
-        return c * above / (below or 1) if how == "zero" else c * above / below if above and below else 1.0
+        return (
+            c * above / (below or 1)
+            if how in ("zero", "given")
+            else c * above / below
+            if above and below
+            else 1.0
+        )
 
     new, means = [], [sum(parts) / (1 if how == "sum" else len(gs)) for parts in zip(*gs, strict=True)]
     for i, (w, g) in enumerate(zip(ws, means, strict=True)):
         if w.ndim > 1 or how == "biases":
-            if how == "local":
+            if how in ("local", "given"):
                 g = sum(ratio(w, mine[i]) * mine[i] for mine in gs) / len(gs)
             elif how == "mean ratio":
                 g = g * np.mean([ratio(w, mine[i]) for mine in gs])
