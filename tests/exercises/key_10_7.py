@@ -333,8 +333,8 @@ MUTANTS = {
 
 
 def more_workers(rng):
-    """Seven workers who keep nearly everything, so that places collide."""
-    yield _hook_case(rng, 7, k=7)
+    """Four workers who keep nearly everything, so that places collide."""
+    yield _hook_case(rng, 4, k=7)
 
 
 HIDDEN = {"10.7-3": more_workers}
