@@ -2,293 +2,273 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import numpy as np
 
 from labkit.collectives import ring
+from labkit.learn import fit_hyperbola
+
+
+def but(f, **changed):
+    """The derivation with a step replaced: name=function of (the steps, the arguments)."""
+    return lambda *args: f(*args) | {step: value(f(*args), args) for step, value in changed.items()}
+
 
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
 
-def rate_at(t, eta, K, rule, warm_steps):
-    top = eta * (K if rule == "linear" else K**0.5)
-    return top if t >= warm_steps else eta + (top - eta) * t / warm_steps
-
-
-def rate_from_zero(t, eta, K, rule, warm_steps):
-    top = eta * (K if rule == "linear" else K**0.5)
-    return top if t >= warm_steps else top * t / warm_steps
-
-
-def rate_never_arrives(t, eta, K, rule, warm_steps):
-    top = eta * (K if rule == "linear" else K**0.5)
-    return top if t > warm_steps else eta + (top - eta) * t / (warm_steps + 1)
-
-
-def rate_always_linear(t, eta, K, rule, warm_steps):
-    return rate_at(t, eta, K, "linear", warm_steps)
-
-
-def rate_goes_on_rising(t, eta, K, rule, warm_steps):
-    top = eta * (K if rule == "linear" else K**0.5)
-    return eta + (top - eta) * t / warm_steps if warm_steps else top
-
-
-def rate_constant_warm_up(t, eta, K, rule, warm_steps):
-    return eta if t < warm_steps else rate_at(t, eta, K, rule, 0)
+def ceilings(lam, tau2, b, eta, K):
+    second = lam**2 + tau2 / (K * b)  # the mean square of a batch's curvature
+    rate = K * eta
+    best = lam / second
+    left = 1 - 2 * best * lam + best**2 * second
+    return {
+        "growth": 1 - 2 * rate * lam + rate**2 * second,
+        "ceiling": 2 * lam / second,
+        "workers": (2 * lam / eta - tau2 / b) / lam**2,
+        "best": best,
+        "critical": tau2 / lam**2,
+        "steps": math.log(0.1) / math.log(left),
+    }
 
 
 # -- 2 --------------------------------------------------------------------------------------------------------------
 
 
-def large_step(comm, g_sum, count, w, v, eta, last_eta, m, decay):
-    total = ring.allreduce(comm, np.append(g_sum, count))
-    v = m * (eta / last_eta) * v + eta * (total[:-1] / total[-1] + decay * w)
-    return w - v, v
+def bent(grad, w, v, h=1e-4):
+    return (np.asarray(grad(w + h * v)) - np.asarray(grad(w - h * v))) / (2 * h)
 
 
-def large_decay_by_everyone(comm, g_sum, count, w, v, eta, last_eta, m, decay):
-    total = ring.allreduce(comm, np.append(g_sum / count + decay * w, 1.0))
-    v = m * (eta / last_eta) * v + eta * total[:-1]
-    return w - v, v
+def top(grad, w, shift=0.0):
+    v = np.random.default_rng(0).standard_normal(len(w))
+    for _ in range(300):
+        v = v / np.linalg.norm(v)
+        v = bent(grad, w, v) + shift * v
+    v = v / np.linalg.norm(v)
+    return float(v @ bent(grad, w, v))
 
 
-def large_uncorrected(comm, g_sum, count, w, v, eta, last_eta, m, decay):
-    return large_step(comm, g_sum, count, w, v, eta, eta, m, decay)
+def said(sharp, eta, m, K):
+    most = math.floor(2 * (1 + m) / (eta * sharp))
+    return {"sharpness": sharp, "workers": most, "warm_up": int(most < K)}
 
 
-def large_mean_of_means(comm, g_sum, count, w, v, eta, last_eta, m, decay):
-    return large_step(comm, g_sum / count, 1, w, v, eta, last_eta, m, decay)
+def start(grad, w, eta, m, K):
+    H = np.array([bent(grad, w, e) for e in np.eye(len(w))])
+    return said(float(np.linalg.eigvalsh((H + H.T) / 2)[-1]), eta, m, K)
 
 
-def large_corrected_upside_down(comm, g_sum, count, w, v, eta, last_eta, m, decay):
-    return large_step(comm, g_sum, count, w, v * (last_eta / eta) ** 2, eta, last_eta, m, decay)
+def start_by_shift(grad, w, eta, m, K):
+    size = abs(top(grad, w))
+    return said(top(grad, w, 1.1 * size), eta, m, K)
 
 
-def large_sum_of_gradients(comm, g_sum, count, w, v, eta, last_eta, m, decay):
-    total = ring.allreduce(comm, g_sum.copy())
-    v = m * (eta / last_eta) * v + eta * (total + decay * w)
-    return w - v, v
+def start_as_given(grad, w, eta, m, K):
+    return said(top(grad, w), eta, m, K)
 
 
-def large_alone(comm, g_sum, count, w, v, eta, last_eta, m, decay):
-    v = m * (eta / last_eta) * v + eta * (g_sum / count + decay * w)
-    return w - v, v
+def start_along_the_gradient(grad, w, eta, m, K):
+    g = np.asarray(grad(w))
+    g = g / np.linalg.norm(g)
+    return said(float(g @ bent(grad, w, g)), eta, m, K)
 
 
 # -- 3 --------------------------------------------------------------------------------------------------------------
 
 
-def _lars(weights, grads, velocities, eta, trust, m, decay, ratio, everywhere=False):
-    new_w, new_v = [], []
-    for w, g, v in zip(weights, grads, velocities, strict=True):
-        part = g
-        if w.ndim > 1 or everywhere:
-            part = ratio(w, g, trust, decay) * (g + decay * w)
-        v = m * v + eta * part
-        new_v.append(v)
-        new_w.append(w - v)
-    return new_w, new_v
+def run_with(own=False, early=False, f=1, alike=False, everyone=False, top=None):
+    def large_run(comm, sums, counts, w, eta, warm, m, decay):
+        v, seen, last = np.zeros_like(w), 0, None
+        for g, count in zip(sums, counts, strict=True):
+            mine = np.append(g / count, 1.0) if alike else np.append(g, float(count))
+            total = ring.allreduce(comm, mine)
+            now = count if own else counts_of(comm, total, count, alike)
+            share = min(1.0, (seen + early * now) / warm) if warm else 1.0
+            rate = eta * (1 + ((top or comm.K) - 1) * share)
+            mean = total[:-1] / total[-1]
+            v = m * (rate / (last or rate)) ** f * v + rate * (mean + (comm.K if everyone else 1) * decay * w)
+            w, last, seen = w - v, rate, seen + now
+        return w
+
+    return large_run
 
 
-def _trust(w, g, trust, decay):
-    length, below = np.linalg.norm(w), np.linalg.norm(g) + decay * np.linalg.norm(w)
-    return trust * length / below if length > 0 and below > 0 else 1.0
-
-
-def lars_step(weights, grads, velocities, eta, trust, m, decay):
-    return _lars(weights, grads, velocities, eta, trust, m, decay, _trust)
-
-
-def lars_adapts_biases(weights, grads, velocities, eta, trust, m, decay):
-    return _lars(weights, grads, velocities, eta, trust, m, decay, _trust, everywhere=True)
-
-
-def lars_divides_by_zero(weights, grads, velocities, eta, trust, m, decay):
-    def ratio(w, g, trust, decay):
-        with np.errstate(all="ignore"):
-            return trust * np.linalg.norm(w) / (np.linalg.norm(g) + decay * np.linalg.norm(w))
-
-    return _lars(weights, grads, velocities, eta, trust, m, decay, ratio)
-
-
-def lars_upside_down(weights, grads, velocities, eta, trust, m, decay):
-    return _lars(
-        weights, grads, velocities, eta, trust, m, decay, lambda w, g, c, d: c / max(_trust(w, g, 1, d), 1e-9)
-    )
-
-
-def lars_forgets_the_decay_below(weights, grads, velocities, eta, trust, m, decay):
-    return _lars(weights, grads, velocities, eta, trust, m, decay, lambda w, g, c, d: _trust(w, g, c, 0.0))
-
-
-def lars_one_norm_for_all(weights, grads, velocities, eta, trust, m, decay):
-    w, g = (np.concatenate([p.ravel() for p in parts]) for parts in (weights, grads))
-    return _lars(weights, grads, velocities, eta, trust, m, decay, lambda *_: _trust(w, g, trust, decay))
+def counts_of(comm, total, count, alike):
+    return count * comm.K if alike else total[-1]
 
 
 # -- 4 --------------------------------------------------------------------------------------------------------------
 
-
-def _lamb(weights, grads, a, q, t, eta, decay, corrected=True, before=False, ratio=None, eps=1e-6):
-    new = [], [], []
-    for w, g, mean, square in zip(weights, grads, a, q, strict=True):
-        mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g
-        by = (1 - 0.9**t, 1 - 0.999**t) if corrected else (1, 1)
-        r = (mean / by[0]) / (np.sqrt(square / by[1]) + eps)
-        u = r + decay * w
-        length, below = np.linalg.norm(w), np.linalg.norm(r if before else u)
-        scale = (
-            (length / below if length > 0 and below > 0 else 1.0) if ratio is None else ratio(length, below)
-        )
-        for values, value in zip(new, (w - eta * scale * u, mean, square), strict=True):
-            values.append(value)
-    return new
+MEASURED = (
+    '{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, 2026-11-22", "at": [4, 16, 64, 256, 1024], "values": '
+    "[[261.0, 260.0, 217.0, 272.0, 213.0, 257.0, 209.0], [86.0, 122.0, 130.0, 111.0, 97.0, 90.0, 94.0], "
+    "[58.0, 65.0, 74.0, 71.0, 45.0, 64.0, 68.0], [45.0, 41.0, 49.0, 50.0, 45.0, 46.0, 44.0], "
+    '[48.0, 40.0, 45.0, 38.0, 41.0, 37.0, 42.0]], "span_s": 4.111556961997849, "seal": "dca44b11594e"}'
+)
 
 
-def lamb_step(weights, grads, a, q, t, eta, decay):
-    return _lamb(weights, grads, a, q, t, eta, decay)
+def law_of(B, S, absolute=False):
+    if absolute:
+        slope, level = np.polyfit(1 / np.array(B), S, 1)
+        return level, slope / level
+    law = fit_hyperbola(B, S)
+    return law.S_min, law.B_crit
 
 
-def lamb_uncorrected(weights, grads, a, q, t, eta, decay):
-    return _lamb(weights, grads, a, q, t, eta, decay, corrected=False)
+def critical(fitted=4, middle=np.median, absolute=False):
+    body = json.loads(MEASURED)
+    B, S = body["at"][:fitted], np.array(body["values"])
+    S_min, B_crit = law_of(B, middle(S[:fitted], axis=1), absolute)
+    each = [law_of(B, S[:fitted, i], absolute)[1] for i in range(7)]
+    buys = [(1 + x / 64) / (1 + x / 128) for x in each]
+    predicted = S_min * (1 + B_crit / 1024)
+    return {
+        "data": MEASURED,
+        "S_min": S_min,
+        "B_crit": B_crit,
+        "low": min(each),
+        "high": max(each),
+        "predicted": predicted,
+        "held": "yes" if S[4].min() <= predicted <= S[4].max() else "no",
+        "buys": (min(buys), max(buys)),
+        "worth": "yes" if min(buys) > 1.2 else "no" if max(buys) < 1.2 else "not decided",
+    }
 
 
-def lamb_norm_before_decay(weights, grads, a, q, t, eta, decay):
-    return _lamb(weights, grads, a, q, t, eta, decay, before=True)
-
-
-def lamb_is_adamw(weights, grads, a, q, t, eta, decay):
-    return _lamb(weights, grads, a, q, t, eta, decay, ratio=lambda *_: 1.0)
-
-
-def lamb_zero_weights_stay(weights, grads, a, q, t, eta, decay):
-    return _lamb(
-        weights, grads, a, q, t, eta, decay, ratio=lambda above, below: above / below if below else 0.0
-    )
-
-
-def lamb_corrects_by_the_last_step(weights, grads, a, q, t, eta, decay):
-    return _lamb(weights, grads, a, q, max(t - 1, 1), eta, decay)
+OPPOSITE = {"yes": "no", "no": "yes", "not decided": "yes"}
 
 
 # -- 5 --------------------------------------------------------------------------------------------------------------
 
 
-def what_it_buys(B1, S1, B2, S2, b, K):
-    E_min = (S1 - S2) / (1 / B1 - 1 / B2)
-    S_min = S1 - E_min / B1
-    speedup = (S_min + E_min / b) / (S_min + E_min / (K * b))
-    return S_min, E_min / S_min, speedup, speedup / K
+def flat(parts):
+    return np.concatenate([np.ravel(x) for x in parts])
 
 
-def buys_perfectly(B1, S1, B2, S2, b, K):
-    S_min, B_crit, _, _ = what_it_buys(B1, S1, B2, S2, b, K)
-    return S_min, B_crit, float(K), 1.0
+def lars_with(how=""):
+    def ratio(w, g, c):
+        above, below = np.linalg.norm(w), np.linalg.norm(g)
+        if how in ("zero", "given"):
+            return c * above / (below or 1.0)
+        return c * above / below if above > 0 and below > 0 else 1.0
 
+    def lars_step(comm, ws, gs, vs, eta, c, m):
+        mine = [ratio(w, g, c) if w.ndim > 1 else 1.0 for w, g in zip(ws, gs, strict=True)]
+        sent = [r * g for r, g in zip(mine, gs, strict=True)] if how in ("local", "given") else gs
+        total = (
+            ring.allreduce(comm, np.append(flat(sent), mine))
+            if how == "mean ratio"
+            else ring.allreduce(comm, flat(sent))
+        )
+        if how == "mean ratio":
+            total, ratios = total[: -len(ws)], total[-len(ws) :] / comm.K
+        mean, at, new_w, new_v = total / (1 if how == "sum" else comm.K), 0, [], []
+        means = []
+        for w in ws:
+            means.append(mean[at : at + w.size].reshape(w.shape))
+            at += w.size
+        for i, (w, g, v) in enumerate(zip(ws, means, vs, strict=True)):
+            if how == "mean ratio":
+                g = ratios[i] * g
+            elif how == "whole" and w.ndim > 1:
+                g = ratio(flat(ws[::2]), flat(means[::2]), c) * g
+            elif how not in ("local", "given") and (w.ndim > 1 or how == "biases"):
+                g = ratio(w, g, c) * g
+            new_v.append(m * v + eta * g)
+            new_w.append(w - new_v[-1])
+        return new_w, new_v
 
-def buys_in_examples(B1, S1, B2, S2, b, K):
-    S_min, B_crit, speedup, efficiency = what_it_buys(B1, S1, B2, S2, b, K)
-    return S_min, B_crit * S_min, speedup, efficiency
-
-
-def buys_with_the_last_as_least(B1, S1, B2, S2, b, K):
-    return S2, (S1 / S2 - 1) * B1, (1 + B1 / b) / (1 + B1 / (K * b)), 1 / K
-
-
-def buys_efficiency_times_k(B1, S1, B2, S2, b, K):
-    S_min, B_crit, speedup, _ = what_it_buys(B1, S1, B2, S2, b, K)
-    return S_min, B_crit, speedup, speedup * K
+    return lars_step
 
 
 # -- 6 --------------------------------------------------------------------------------------------------------------
 
 
-def _table(S_min, B_crit, b, per_example_s, allreduce_s, price, K_max, alone_pays=False, per_worker=True):
-    for K in range(1, K_max + 1):
-        step = b * per_example_s + (allreduce_s if K > 1 or alone_pays else 0.0)
-        seconds = S_min * (1 + B_crit / (K * b)) * step
-        yield K, seconds, price * (K if per_worker else 1) * seconds
+def weighed(epochs, loss, t95, flaw=""):
+    def errors(table):
+        at = {}
+        for name, (choose, judge) in table.items():
+            mean = (judge if flaw == "own half" else choose).mean(axis=1)
+            if flaw == "nan":
+                mean = np.nanmean(choose, axis=1)
+            at[name] = np.argmin(np.where(np.isfinite(mean), mean, np.inf))
+        if flaw == "one rate":
+            at["large"] = at["small"]
+        return (table[name][1][at[name]] for name in ("small", "large"))
+
+    small, large = errors(epochs)
+    far = (large - small).mean()
+    small, large = errors(loss)
+    gap = (large - small)[np.isfinite(large - small)]
+    sd = gap.std(ddof=1)
+    if flaw == "unpaired":
+        sd = math.sqrt(np.var(small, ddof=1) + np.var(large, ddof=1))
+    half = t95 * sd / (1 if flaw == "scatter" else math.sqrt(len(gap)))
+    low, high = gap.mean() - half, gap.mean() + half
+    return {
+        "epochs": far,
+        "loss": gap.mean(),
+        "share": (gap.mean() if flaw == "upside" else far - gap.mean()) / far,
+        "interval": [low, high],
+        "shown": 1 if low > 0 else -1 if high < 0 else 0,
+        "seeds": math.ceil((1.96 * sd / 0.1) ** 2),
+    }
 
 
-def _best(rows, deadline_s, by=2):
-    return min((r for r in rows if r[1] <= deadline_s), key=lambda r: r[by], default=(None, None, None))
-
-
-def cheapest(S_min, B_crit, b, per_example_s, allreduce_s, price, deadline_s, K_max):
-    return _best(_table(S_min, B_crit, b, per_example_s, allreduce_s, price, K_max), deadline_s)
-
-
-def cheapest_is_fastest(S_min, B_crit, b, per_example_s, allreduce_s, price, deadline_s, K_max):
-    return _best(_table(S_min, B_crit, b, per_example_s, allreduce_s, price, K_max), deadline_s, by=1)
-
-
-def cheapest_alone_pays(S_min, B_crit, b, per_example_s, allreduce_s, price, deadline_s, K_max):
-    return _best(
-        _table(S_min, B_crit, b, per_example_s, allreduce_s, price, K_max, alone_pays=True), deadline_s
-    )
-
-
-def cheapest_for_one(S_min, B_crit, b, per_example_s, allreduce_s, price, deadline_s, K_max):
-    return _best(
-        _table(S_min, B_crit, b, per_example_s, allreduce_s, price, K_max, per_worker=False), deadline_s
-    )
-
-
-def cheapest_free_network(S_min, B_crit, b, per_example_s, allreduce_s, price, deadline_s, K_max):
-    return _best(_table(S_min, B_crit, b, per_example_s, 0.0, price, K_max), deadline_s)
-
-
-def cheapest_in_any_case(S_min, B_crit, b, per_example_s, allreduce_s, price, deadline_s, K_max):
-    rows = list(_table(S_min, B_crit, b, per_example_s, allreduce_s, price, K_max))
-    found = _best(rows, deadline_s)
-    return min(rows, key=lambda r: r[1]) if found[0] is None else found
+def weighed_with(flaw):
+    return lambda *args: weighed(*args, flaw=flaw)
 
 
 SOLUTIONS = {
-    "10.8-1": rate_at,
-    "10.8-2": large_step,
-    "10.8-3": lars_step,
-    "10.8-4": lamb_step,
-    "10.8-5": what_it_buys,
-    "10.8-6": cheapest,
+    "10.8-1": ceilings,
+    "10.8-2": start_by_shift,
+    "10.8-3": run_with(),
+    "10.8-4": critical(),
+    "10.8-5": lars_with(),
+    "10.8-6": weighed,
 }
 
 MUTANTS = {
     "10.8-1": [
-        rate_from_zero,
-        rate_never_arrives,
-        rate_always_linear,
-        rate_goes_on_rising,
-        rate_constant_warm_up,
+        but(ceilings, growth=lambda s, a: (1 - a[4] * a[3] * a[0]) ** 2),
+        but(ceilings, growth=lambda s, a: (1 - a[4] * a[3] * a[0]) ** 2 + (a[4] * a[3]) ** 2 * a[1] / a[2]),
+        but(ceilings, growth=lambda s, a: (1 - a[4] * a[3] * a[0]) ** 2 + a[3] * a[1] / a[2]),
+        but(ceilings, ceiling=lambda s, a: 2 / a[0]),
+        but(ceilings, workers=lambda s, a: 2 * a[0] / (a[0] ** 2 + a[1] / a[2]) / a[3]),
+        but(ceilings, best=lambda s, a: 1 / a[0]),
+        but(ceilings, steps=lambda s, a: 2 * s["steps"]),
     ],
     "10.8-2": [
-        large_decay_by_everyone,
-        large_uncorrected,
-        large_mean_of_means,
-        large_corrected_upside_down,
-        large_sum_of_gradients,
-        large_alone,
+        start_as_given,
+        lambda grad, w, eta, m, K: said(abs(top(grad, w)), eta, m, K),
+        start_along_the_gradient,
+        lambda grad, w, eta, m, K: (
+            start(grad, w, eta, m, K) | {"workers": start(grad, w, eta, 0, K)["workers"]}
+        ),
+        lambda grad, w, eta, m, K: (
+            start(grad, w, eta, m, K) | {"workers": start(grad, w, eta, m, K)["workers"] + 1}
+        ),
+        lambda grad, w, eta, m, K: start(grad, w, eta, m, K) | {"warm_up": 0},
     ],
     "10.8-3": [
-        lars_adapts_biases,
-        lars_divides_by_zero,
-        lars_upside_down,
-        lars_forgets_the_decay_below,
-        lars_one_norm_for_all,
+        run_with(own=True),
+        run_with(early=True),
+        run_with(f=0),
+        run_with(f=-1),
+        run_with(everyone=True),
+        run_with(top=1),
     ],
     "10.8-4": [
-        lamb_uncorrected,
-        lamb_norm_before_decay,
-        lamb_is_adamw,
-        lamb_zero_weights_stay,
-        lamb_corrects_by_the_last_step,
+        critical(fitted=5),
+        critical(absolute=True),
+        critical(middle=np.mean),
+        critical() | {"held": OPPOSITE[critical()["held"]]},
+        critical() | {"worth": OPPOSITE[critical()["worth"]]},
     ],
-    "10.8-5": [buys_perfectly, buys_in_examples, buys_with_the_last_as_least, buys_efficiency_times_k],
+    "10.8-5": [lars_with(how) for how in ("given", "local", "mean ratio", "zero", "biases", "whole", "sum")],
     "10.8-6": [
-        cheapest_is_fastest,
-        cheapest_alone_pays,
-        cheapest_for_one,
-        cheapest_free_network,
-        cheapest_in_any_case,
+        weighed_with(flaw) for flaw in ("own half", "one rate", "nan", "unpaired", "scatter", "upside")
     ],
 }
