@@ -16,7 +16,8 @@ import numpy as np
 from labkit.comm import Simulated, launch
 from labkit.exercises import measured
 from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
-from labkit.exercises.sets import Array, Judge, if_it_were, slip, steps
+from labkit.exercises.sets import Array, Judge, if_it_were, steps
+from labkit.exercises.sets.s10_3 import near, slips
 from labkit.network import Link
 
 _INSTANT = Simulated(link=Link(alpha=0.0, beta=1e15))
@@ -174,7 +175,7 @@ def _overlap_case(p: float, a: float, L: int, m: int, h: float) -> Case:
         "forgiven": forgiven,
         "late": max(h - forgiven, 0.0),
     }
-    mistakes = _slips(
+    mistakes = slips(
         expected,
         ("Each bucket comes late by the hiccup in your 'chains', also those that were complete before.",
          "chains", number_of * p / L + h + still),
@@ -247,7 +248,7 @@ def _blame_case(A: Array, label: str) -> Case:
     p = tail(most)
     expected = {"rank": rank, "chance": min(1.0, K * p), "saved_s": float(gap[points].sum())}
     late = A - A.min(axis=0)
-    mistakes = _slips(
+    mistakes = slips(
         expected,
         ("Your 'rank' has the largest mean lateness: one long pause outweighs many small delays there.",
          "rank", int(late.mean(axis=1).argmax())),
@@ -263,12 +264,6 @@ def _blame_case(A: Array, label: str) -> Case:
          "saved_s", float(np.ptp(A, axis=0)[points].sum())),
     )  # fmt: skip
     return Case((A,), steps(expected), label=label, mistakes=mistakes)
-
-
-def _slips(expected: dict[str, Any], *known: tuple[str, str, Any]) -> tuple[tuple[str, Judge], ...]:
-    """A case's ``mistakes``, (sentence, step, value) each: those that are mistakes with these numbers."""
-    wrong = [x for x in known if not np.allclose(x[2], expected[x[1]], rtol=1e-6, atol=1e-18)]
-    return tuple((sentence, slip(step, value)) for sentence, step, value in wrong)
 
 
 # -- 2.2-5: three supersteps, for real ------------------------------------------------------------------
@@ -292,50 +287,30 @@ def _three(answer: Any) -> None:
     for at, least in (("uneven", _SLOWEST_MS), ("even", _MEAN_MS)):
         if ms[at].min() < least:
             raise Wrong(
-                f"a run {at!r} was shorter than its computing takes. Is that in seconds, with the law?"
+                f"a run {at!r} was shorter than its computing takes: are these seconds, with the law?"
             )
     c = float(np.median(ms["empty"])) / 3
-    _near(answer["c_ms"], c, "c_ms", (3 * c, "c_ms is of all three supersteps together"))
+    near(answer["c_ms"], c, "c_ms", (3 * c, "c_ms is of all three supersteps together"))
     predicted = _SLOWEST_MS + 3 * c
-    _near(
-        answer["predicted_ms"],
-        predicted,
-        "predicted_ms",
-        (
-            _MEAN_MS + 3 * c,
-            "predicted_ms lets everybody work all the time: then nobody waits for the slowest",
-        ),
+    near(
+        answer["predicted_ms"], predicted, "predicted_ms",
+        (_MEAN_MS + 3 * c, "predicted_ms lets everybody work all the time: then nobody waits for the slowest"),
         (_SLOWEST_MS + c, "predicted_ms has the communication of one superstep in it"),
         (_SLOWEST_MS, "predicted_ms has no communication in it"),
-    )
+    )  # fmt: skip
     low, high = ms["uneven"].min(), ms["uneven"].max()
-    lies = "below" if predicted < low else "above" if predicted > high else "inside"
-    if answer["lies"] != lies:
+    if answer["lies"] != ("below" if predicted < low else "above" if predicted > high else "inside"):
         raise Wrong(f"'lies' is {answer['lies']!r}: of your own data that is not true")
-    saved = low - ms["even"].max(), high - ms["even"].min()
-    given = answer["saved_ms"]
-    if np.shape(given) != (2,):
-        raise Wrong("saved_ms should be two numbers, the least and the most that two of your runs differ by")
-    middle = float(np.median(ms["uneven"]) - np.median(ms["even"]))
-    for x, expected, name in zip(given, saved, ("least", "most"), strict=True):
-        _near(
-            x, float(expected), f"saved_ms, the {name},",
-            (middle, "saved_ms compares two typical runs: by how much do single ones differ?"),
-            (_SLOWEST_MS - _MEAN_MS, "saved_ms is what the formula says, and not what was measured"),
-        )  # fmt: skip
+    typical = float(np.median(ms["uneven"]) - np.median(ms["even"]))
+    saved = np.array([low - ms["even"].max(), high - ms["even"].min()])
+    near(
+        answer["saved_ms"], saved, "saved_ms",
+        ([typical] * 2, "saved_ms compares two typical runs: by how much do single ones differ?"),
+        ([_SLOWEST_MS - _MEAN_MS] * 2, "saved_ms is what the formula says, and not what was measured"),
+        (-saved[::-1], "saved_ms is negative where a balance saves something"),
+    )  # fmt: skip
     if not isinstance(answer["decided"], (bool, np.bool_)) or bool(answer["decided"]) != (saved[0] > 0):
         raise Wrong("'decided' does not follow from your least saving: is every run with a balance shorter?")
-
-
-def _near(given: Any, expected: float, what: str, *known: tuple[float, str]) -> None:
-    """Wrong unless ``given`` is right to 0.01 ms; known: values of mistakes, each with what it is."""
-    x = number(given, what)
-    if abs(x - expected) <= 0.0101:
-        return
-    for value, said in known:
-        if abs(x - value) <= 0.0101:
-            raise Wrong(said)
-    raise Wrong(f"{what} does not follow from your data: {x:.6g}")
 
 
 # -- 2.2-6: in words ------------------------------------------------------------------------------------
