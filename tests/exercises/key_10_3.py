@@ -218,33 +218,35 @@ def drawn_with(**change):
 
 DATA = (
     '{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": [1'
-    '.0, 1.04, 1.5], "values": [[0.03205905909999274, 0.025425795599949196, 0.02843243169991183, 0.02'
-    "9016894600135856, 0.029558611000175004, 0.023223225900073884, 0.028187527200134354, 0.0314497196"
-    "00277606, 0.02370375040009094, 0.028006179400108522, 0.023926091499743053, 0.029821751100098482]"
-    ", [0.025370656499944744, 0.025539726299757603, 0.027728732700052206, 0.030312740599765676, 0.031"
-    "29145469974901, 0.028571140300118713, 0.026400405999811482, 0.03521026560010796, 0.0196833608999"
-    "44092, 0.02242147920005664, 0.025466363500163423, 0.03092870690015843], [0.018801013399934164, 0"
-    ".030230199700235973, 0.026790457999959473, 0.03433950250000635, 0.029844207699716206, 0.03175107"
-    "3300256394, 0.028229348699824186, 0.029621826199945644, 0.02379483810000238, 0.02801073949995043"
-    ', 0.032875195299857295, 0.028978125499997988]], "span_s": 11.17434093400152, "seal": "7cb7424006'
-    '21"}'
+    '.0, 1.04, 1.5], "values": [[0.034338997799932255, 0.045180232300117494, 0.03520038999995449, 0.0'
+    "3284212370017485, 0.026343445200109273, 0.03563641430009738, 0.025157408400264102, 0.03529424970"
+    "001856, 0.025237422099962714, 0.0347394931002782, 0.04625217690008867, 0.032623916399825245], [0"
+    ".03372654170016176, 0.03926953110021714, 0.03600312220005435, 0.037126640300266446, 0.0352528447"
+    "0015322, 0.03146044730019639, 0.028347331999975724, 0.0284103044999938, 0.027085281900144764, 0."
+    "028035252900008346, 0.03956962919983198, 0.03763102129996696], [0.034486950100108514, 0.03458233"
+    "620003739, 0.043054576099893896, 0.046096917900285916, 0.04114733549977245, 0.04947880430008809,"
+    " 0.03399726469979214, 0.034236582800076576, 0.0336534202000621, 0.037791351199848576, 0.04150402"
+    '1199943966, 0.04882561339982203]], "span_s": 14.26151557599951, "seal": "2e17c259be50"}'
 )
 BODY = json.loads(DATA)
 MS = {at: 1e3 * np.array(v) for at, v in zip(BODY["at"], BODY["values"], strict=True)}
+R = len(MS[1.0])
 
 
-def interval(at, squares):
-    cost, half = MS[at].mean() - MS[1.0].mean(), 2 * math.sqrt(sum(squares) / len(MS[at]))
+def interval(at, s, errors=2.0):
+    cost, half = (MS[at] - MS[1.0]).mean(), errors * s / math.sqrt(R)
     return [cost - half, cost + half]
 
 
-S2 = {at: v.var(ddof=1) for at, v in MS.items()}
-COST = {
+PAIRED = {at: (MS[at] - MS[1.0]).std(ddof=1) for at in (1.04, 1.5)}
+APART = {at: math.sqrt(MS[at].var(ddof=1) + MS[1.0].var(ddof=1)) for at in (1.04, 1.5)}
+SLOW_WORKER = {
     "data": DATA,
-    "predicted_ms": [0.36, 4.5],
-    "cost_ms": [interval(at, (S2[1.0], S2[at])) for at in (1.04, 1.5)],
-    "decided": [interval(at, (S2[1.0], S2[at]))[0] > 0 for at in (1.04, 1.5)],
-    "repeats": max(2, math.ceil((2 / 0.36) ** 2 * (S2[1.0] + S2[1.04]))),
+    "predicted_ms": [0.8, 10.0],
+    "cost_ms": [interval(at, s) for at, s in PAIRED.items()],
+    "decided": [interval(at, s)[0] > 0 for at, s in PAIRED.items()],
+    "lies": ["inside", "inside"],
+    "repeats": max(2, math.ceil((2 / 0.8 * PAIRED[1.04]) ** 2)),
 }
 
 # -- 6 --------------------------------------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ SOLUTIONS = {
     "10.3-2": diagnose,
     "10.3-3": slowest,
     "10.3-4": scaling,
-    "10.3-5": COST,
+    "10.3-5": SLOW_WORKER,
     "10.3-6": audit,
 }
 
@@ -323,12 +325,12 @@ MUTANTS = {
         drawn_with(log=False),
     ],
     "10.3-5": [
-        COST | {"predicted_ms": [9.36, 13.5]},
-        COST | {"predicted_ms": [0.09, 1.125]},
-        COST | {"cost_ms": [interval(at, (S2[at],)) for at in (1.04, 1.5)]},
-        COST | {"cost_ms": [interval(at, (12 * S2[1.0], 12 * S2[at])) for at in (1.04, 1.5)]},
-        COST | {"decided": [not x for x in COST["decided"]]},
-        COST | {"repeats": math.ceil(COST["repeats"] ** 0.5)},
+        SLOW_WORKER | {"predicted_ms": [20.8, 30.0]},
+        SLOW_WORKER | {"cost_ms": [interval(at, s) for at, s in APART.items()]},
+        SLOW_WORKER | {"cost_ms": [interval(at, s, 2 * math.sqrt(R)) for at, s in PAIRED.items()]},
+        SLOW_WORKER | {"cost_ms": [interval(at, s, 1.0) for at, s in PAIRED.items()]},
+        SLOW_WORKER | {"decided": [not x for x in SLOW_WORKER["decided"]]},
+        SLOW_WORKER | {"repeats": math.ceil(SLOW_WORKER["repeats"] ** 0.5)},
     ],
     "10.3-6": [
         lambda *q: audit(*q, slowest=lambda job: (job["load"] + job["compute"]).mean()),

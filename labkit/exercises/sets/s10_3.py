@@ -20,8 +20,17 @@ from labkit.comm.run import Run
 from labkit.exercises import drawn, measured
 from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
 from labkit.exercises.sets import (
-    Array, Judge, dealt, each_rank, if_it_were, slip, steps, talked, unequal, workers,
-)  # fmt: skip
+    Array,
+    Judge,
+    dealt,
+    each_rank,
+    if_it_were,
+    slip,
+    steps,
+    talked,
+    unequal,
+    workers,
+)
 
 # -- 1: a loop with three faults ------------------------------------------------------------------------------------
 
@@ -48,36 +57,34 @@ def _sync_step(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _loop_case(run: list[_Step], w: Array, recipe: tuple[float, ...], label: str) -> Case:
-    K = len(run[0])
-    args = tuple(([step[k] for step in run], w.copy(), *recipe) for k in range(K))
+    right, T = _walk(run, w, recipe), len(run)
+    args = tuple(([step[k] for step in run], w.copy(), *recipe) for k in range(len(run[0])))
     known = (
         ("That is what comes of the mean of the workers' means: a row counts more on a worker that has few.", "means"),
-        ("That is what comes of clipping each worker's own gradient: a mean of shortened vectors is not the "
-         "shortened mean.", "each"),
+        ("That is what comes of clipping on each worker: a mean of shortened vectors is no shortened mean.", "each"),
         ("That is what comes of stretching short gradients: clipping only ever shortens.", "stretched"),
         ("That is what comes of leaving the decay out of what is clipped.", "decay last"),
         ("That is what comes of adding the decay on every worker, before the sum.", "decay K times"),
     )  # fmt: skip
-    right, T = _walk(run, w, *recipe), len(run)
-    wrong = [(sentence, _walk(run, w, *recipe, fault=fault)) for sentence, fault in known]
+    wrong = [(sentence, _walk(run, w, recipe, fault)) for sentence, fault in known]
     mistakes = if_it_were(partial(_walked, T), *(x for x in wrong if not np.allclose(x[1], right)))
-    return Case(args, _walked(T, right), K, label, mistakes=mistakes)
+    return Case(args, _walked(T, right), len(args), label, mistakes=mistakes)
 
 
-def _walk(run: list[_Step], w: Array, eta: float, decay: float, c: float, fault: str = "") -> Array:
+def _walk(run: list[_Step], w: Array, recipe: tuple[float, ...], fault: str = "") -> Array:
     """Where one worker with everybody's rows walks to; fault: what is done wrongly on the way."""
+    eta, decay, c = recipe
     for step in run:
-        counts = [len(y) for _, y in step if len(y)]
-        sums = [2 * X.T @ (X @ w - y) for X, y in step if len(y)]
         extra = decay * w * (len(step) if fault == "decay K times" else 1)
-        means = [s / b for s, b in zip(sums, counts, strict=True)]
-        if fault in ("means", "each"):
-            shorter = [_clipped(g + extra, c) if fault == "each" else g + extra for g in means]
-            weights = counts if fault == "each" else [1] * len(means)
-            g = sum(b * x for b, x in zip(weights, shorter, strict=True)) / sum(weights)
-        else:
-            g = sum(sums) / sum(counts) + extra * (fault != "decay last")
-        g = g if fault == "each" else g * c / np.linalg.norm(g) if fault == "stretched" else _clipped(g, c)
+        means = [(2 * X.T @ (X @ w - y) / len(y), len(y)) for X, y in step if len(y)]
+        if fault == "each":
+            means = [(_clipped(g + extra, c), b) for g, b in means]
+        g = np.average(
+            [g for g, _ in means], axis=0, weights=[1 if fault == "means" else b for _, b in means]
+        )
+        if fault != "each":
+            g = g + extra * (fault != "decay last")
+            g = g * c / np.linalg.norm(g) if fault == "stretched" else _clipped(g, c)
         w = w - eta * (g + extra * (fault == "decay last"))
     return w
 
@@ -111,6 +118,11 @@ def _box(fault: str, drawn_once: int) -> Callable[..., Array]:
         shapes = {part.shape[1:] for part in shards}
         if len(shards) != _K or len(shapes) > 1 or any(part.ndim != 2 or len(part) == 0 for part in shards):
             raise ValueError(f"rows must be {_K} arrays (b_k, d), each with a row at least")
+        if fault == "lost repeats":
+            first = np.unique(np.concatenate(shards), axis=0, return_index=True)[1]
+            edges = np.cumsum([len(part) for part in shards])[:-1]
+            keep = np.split(np.isin(np.arange(sum(map(len, shards))), first), edges)
+            shards = [part[mine] for part, mine in zip(shards, keep, strict=True)]
         if seed is not None:
             whose = [0] * _K if fault == "same masks" else range(_K)
             masks = [np.random.default_rng([drawn_once, int(seed), k]).random(10_000) < 0.5 for k in whose]
@@ -118,9 +130,7 @@ def _box(fault: str, drawn_once: int) -> Callable[..., Array]:
         counts = np.array([len(part) for part in shards])
         if fault == "padding":
             shards = [part[np.arange(counts.max()) % len(part)] for part in shards]
-        if fault == "lost repeats":
-            shards = [np.unique(np.concatenate(shards), axis=0)]
-        means = np.array([part.mean(axis=0) for part in shards])
+        means = np.array([part.sum(axis=0) / max(len(part), 1) for part in shards])
         if fault == "clipped alone":
             return counts @ np.array([_shorter(g) for g in means]) / counts.sum()
         if fault == "mean of means":
@@ -149,14 +159,10 @@ def _box_case(fault: str, drawn_once: int, label: str) -> Case:
         if answer == fault:
             return
         if fault == "nothing":
-            raise Wrong(
-                f"{answer!r} is an accusation of a box that is right: is what you saw more than rounding?"
-            )
+            raise Wrong(f"this box is right, and you say {answer!r}: is what you saw more than rounding?")
         if answer == "nothing":
             raise Wrong(f"this box is wrong, and your experiments can't tell: {_UNSEEN[fault]}")
-        raise Wrong(
-            f"this box is wrong, but not by {answer!r}: {_UNLIKE.get(answer, 'what else would do that?')}"
-        )
+        raise Wrong(f"this box is wrong, but not by {answer!r}: {_UNLIKE[answer]}")
 
     return Case((_box(fault, drawn_once),), judge, label=label)
 
@@ -271,7 +277,7 @@ def _scaling_case(Ks: Array, tau: float, theta: float, n: float, b: int = 64, B:
 
 # -- 5: what one slow worker costs, measured ------------------------------------------------------------------------
 
-_SLOWER, _BASE_MS = (1.0, 1.04, 1.5), 9.0
+_SLOWER, _BASE_MS = (1.0, 1.04, 1.5), 20.0
 
 
 def _measured(rng: np.random.Generator) -> Iterator[Case]:
@@ -279,7 +285,7 @@ def _measured(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _cost(answer: Any) -> None:
-    keys = ("data", "predicted_ms", "cost_ms", "decided", "repeats")
+    keys = ("data", "predicted_ms", "cost_ms", "decided", "lies", "repeats")
     if not isinstance(answer, dict) or set(answer) != set(keys):
         raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, keys))}")
     data = measured.read(answer["data"], 3, 8)
@@ -288,37 +294,41 @@ def _cost(answer: Any) -> None:
     ms = {at: 1e3 * data.values[list(data.at).index(at)] for at in _SLOWER}
     if any(ms[at].min() < 0.98 * at * _BASE_MS for at in _SLOWER):
         raise Wrong("a step was shorter than its slowest worker computes: are these seconds, of one step?")
-    n = data.values.shape[1]
-    mean, s2 = {at: v.mean() for at, v in ms.items()}, {at: v.var(ddof=1) for at, v in ms.items()}
-    predicted = [(at - 1) * _BASE_MS for at in _SLOWER[1:]]
+    n, alike = data.values.shape[1], ms[1.0]
+    slowed = np.array([ms[at] for at in _SLOWER[1:]])
+    predicted = (np.array(_SLOWER[1:]) - 1) * _BASE_MS
     near(
         answer["predicted_ms"], predicted, "predicted_ms",
-        ([at * _BASE_MS for at in _SLOWER[1:]], "predicted_ms is all that the slow one computes, not what it adds"),
-        ([x / 4 for x in predicted], "predicted_ms shares the delay among four: do three of them go on meanwhile?"),
+        (predicted + _BASE_MS, "predicted_ms is all that the slow one computes, not what it adds"),
+        (predicted / 4, "predicted_ms shares the delay among four: do three of them go on meanwhile?"),
     )  # fmt: skip
-    cost = np.array([mean[at] - mean[1.0] for at in _SLOWER[1:]])
+    pairs = slowed - alike
+    s = pairs.std(axis=1, ddof=1)
 
-    def interval(*of: Any) -> Array:
-        half = 2 * np.sqrt(np.sum(np.broadcast_arrays(*of), axis=0) / n)
-        return np.stack([cost - half, cost + half], axis=1)
+    def interval(half: Array) -> Array:
+        return np.stack([pairs.mean(axis=1) - half, pairs.mean(axis=1) + half], axis=1)
 
-    slow = [s2[at] for at in _SLOWER[1:]]
-    right = interval(s2[1.0], slow)
+    apart = np.sqrt(slowed.var(axis=1, ddof=1) + alike.var(ddof=1))
+    right = interval(2 * s / math.sqrt(n))
     near(
         answer["cost_ms"], right, "cost_ms",
-        (interval(slow), "cost_ms has the scatter of one setting in it, and two were measured"),
-        (interval(n * s2[1.0], n * np.array(slow)), "cost_ms says where a single step lies, not where the mean does"),
+        (interval(2 * apart / math.sqrt(n)), "cost_ms forgets which runs are of one round: what they share drops out"),
+        (interval(2 * s), "cost_ms says where the difference of a single round lies, not where its mean does"),
+        (interval(s / math.sqrt(n)), "cost_ms goes one standard error up and down"),
     )  # fmt: skip
     given = answer["decided"]
     if np.shape(given) != (2,) or any(x not in (True, False) for x in given):
         raise Wrong("decided should be two times True or False")
     if [bool(x) for x in given] != list(right[:, 0] > 0):
         raise Wrong("'decided' does not follow from your intervals: which of them hold the cost zero?")
-    ratio, repeats = 2 / predicted[0] * math.sqrt(s2[1.0] + s2[1.04]), number(answer["repeats"], "repeats")
-    enough = max(2, math.ceil(ratio**2))
-    if abs(repeats - enough) > 1 >= abs(repeats - ratio):
+    where = np.where(predicted < right[:, 0], "below", np.where(predicted > right[:, 1], "above", "inside"))
+    if list(given := answer["lies"]) != where.tolist():
+        raise Wrong(f"'lies' is {given!r}: of your own intervals that is not true")
+    ratio, repeats = 2 * s[0] / predicted[0], number(answer["repeats"], "repeats")
+    off = abs(repeats - max(2, math.ceil(ratio**2)))
+    if off > 1 >= abs(repeats - ratio):
         raise Wrong("'repeats' grows like the scatter: how much narrower does four times as many make it?")
-    if abs(repeats - enough) > 1:
+    if off > 1:
         raise Wrong(f"'repeats' does not follow from your scatter: {answer['repeats']}")
 
 
@@ -350,8 +360,8 @@ def _audit_case(rng: np.random.Generator, loader: float, network: float, clock: 
     K, n, T = int(rng.integers(4, 10)), float(rng.uniform(0.2, 1.0)) * 1e9, int(rng.integers(3000, 8000))
     hot, late = rng.permutation(K)[:2]
     load, compute, beta = rng.uniform(0.004, 0.01, K), rng.uniform(0.19, 0.21, K), 10e9
-    before = {"load": load, "compute": compute, "beta": beta}
-    now = {"load": load.copy(), "compute": compute.copy(), "beta": beta * (1 - network)}
+    before: dict[str, Any] = {"load": load, "compute": compute, "beta": beta}
+    now: dict[str, Any] = {"load": load.copy(), "compute": compute.copy(), "beta": beta * (1 - network)}
     now["compute"][hot] /= 1 - clock
     now["load"][late] += loader
 
