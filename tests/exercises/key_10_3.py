@@ -105,7 +105,7 @@ def experiments(job):
     twice = short(rng, full)
     twice[1][0] = twice[0][0]
     long = [1000 * part for part in short(rng, full)]
-    masked = job(np.split(0.1 * np.eye(40), 4), seed=3) > 0
+    masked = job(np.split(0.1 * np.eye(40), 4), 3) > 0
     alike = (masked.reshape(4, 10) == masked[:10]).all()
     constant = [np.full((b, 1), 0.1 * k) for k, b in enumerate(uneven)]
     equal = sum(0.1 * k for k in range(4)) / 4

@@ -113,7 +113,7 @@ _FAULTS = (
 def _box(fault: str, drawn_once: int) -> Callable[..., Array]:
     """A job with this fault, to be asked. drawn_once: what its masks and the order of its additions come from."""
 
-    def job(rows: Any, seed: Any = None) -> Array:
+    def job(rows: Any, seed: Any = None, /) -> Array:
         shards = [np.array(part, dtype=float) for part in rows]
         shapes = {part.shape[1:] for part in shards}
         if len(shards) != _K or len(shapes) > 1 or any(part.ndim != 2 or len(part) == 0 for part in shards):
