@@ -85,7 +85,7 @@ def check(id: str, answer: Any = None, *, seed: int = 0) -> Verdict:
     seed: of the questions; the notebook always asks the same ones.
     Returns a ``Verdict``. Raises ValueError only for an id that does not exist.
 
-    >>> def sync_step(comm, X, y, w, eta): ...
+    >>> def sync_step(comm, batches, w, eta, decay, c): ...
     >>> check("10.3-1", sync_step).status
     'todo'
     """

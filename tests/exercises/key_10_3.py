@@ -2,332 +2,366 @@
 
 from __future__ import annotations
 
+import json
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from labkit.collectives import ring
-from labkit.exercises import Case
-from labkit.exercises.sets.s10_3 import _step_judge
+from labkit.exercises.sets import s10_3
+
+# -- 1 --------------------------------------------------------------------------------------------------------------
 
 
 def grad_sum(X, y, w):
     return 2 * X.T @ (X @ w - y)
 
 
-# -- 1 --------------------------------------------------------------------------------------------------------------
+def clip(g, c):
+    return g * min(1.0, c / np.linalg.norm(g))
 
 
-def sync_step(comm, X, y, w, eta):
-    total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
-    return w - eta * total[:-1] / total[-1]
-
-
-def step_alone(comm, X, y, w, eta):
-    return w - eta * grad_sum(X, y, w) / max(len(y), 1)
-
-
-def step_mean_of_means(comm, X, y, w, eta):
-    return w - eta * ring.allreduce(comm, grad_sum(X, y, w) / max(len(y), 1)) / comm.K
-
-
-def step_of_the_sum(comm, X, y, w, eta):
-    return w - eta * ring.allreduce(comm, grad_sum(X, y, w))
-
-
-def step_own_count(comm, X, y, w, eta):
-    return w - eta * ring.allreduce(comm, grad_sum(X, y, w)) / (comm.K * max(len(y), 1))
-
-
-def step_half(comm, X, y, w, eta):
-    total = ring.allreduce(comm, np.append(grad_sum(X, y, w) / 2, len(y)))
-    return w - eta * total[:-1] / total[-1]
-
-
-def step_uphill(comm, X, y, w, eta):
-    total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
-    return w + eta * total[:-1] / total[-1]
-
-
-def step_nan_for_nobody(comm, X, y, w, eta):
-    with np.errstate(invalid="ignore"):
-        mean = grad_sum(X, y, w) / np.float64(len(y))
-    total = ring.allreduce(comm, np.append(mean * len(y), len(y)))
-    return w - eta * total[:-1] / total[-1]
-
-
-def step_server_keeps_it(comm, X, y, w, eta):
-    """Rank 0 adds, but the others never hear of it."""
-    mine = np.append(grad_sum(X, y, w), len(y))
-    if comm.rank:
-        comm.send(mine, 0)
-        return w - eta * mine[:-1] / max(mine[-1], 1)
-    for k in range(1, comm.K):
-        mine += comm.recv(np.empty_like(mine), k)
-    return w - eta * mine[:-1] / mine[-1]
-
-
-def step_deadlock(comm, X, y, w, eta):
-    total = passing = np.append(grad_sum(X, y, w), len(y))
-    for _ in range(comm.K - 1):
-        comm.send(passing, (comm.rank + 1) % comm.K)
-        passing = comm.recv(np.empty_like(total), (comm.rank - 1) % comm.K)
-        total = total + passing
-    return w - eta * total[:-1] / total[-1]
-
-
-def step_sends_examples(comm, X, y, w, eta):
-    """Everyone sends its rows to everyone: right, and as expensive as having no gradients at all."""
-    counts = np.zeros(comm.K)
-    counts[comm.rank] = len(y)
-    counts = ring.allreduce(comm, counts).astype(int)
-    table, at = np.zeros((counts.sum(), len(w) + 1)), counts[: comm.rank].sum()
-    table[at : at + len(y)] = np.column_stack([X, y])
-    table = ring.allreduce(comm, table)
-    return w - eta * grad_sum(table[:, :-1], table[:, -1], w) / len(table)
-
-
-def step_in_place(comm, X, y, w, eta):
-    total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
-    w -= eta * total[:-1] / total[-1]
+def sync_step(comm, batches, w, eta, decay, c):
+    for X, y in batches:
+        total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
+        w = w - eta * clip(total[:-1] / total[-1] + decay * w, c)
     return w
 
 
-def step_drifts(comm, X, y, w, eta):
-    """Every rank adds in another order: the right sum, but not the same bits."""
-    total = np.append(grad_sum(X, y, w), len(y))
-    passing = total
-    for _ in range(comm.K - 1):
-        passing = comm.sendrecv(
-            passing, (comm.rank + 1) % comm.K, np.empty_like(total), (comm.rank - 1) % comm.K
-        )
-        total = total + passing
-    return w - eta * total[:-1] / total[-1]
+def broken(comm, batches, w, eta, decay, c):
+    """The program of the text."""
+    for X, y in batches:
+        g = 2 * X.T @ (X @ w - y) / max(len(y), 1) + decay * w
+        g = g * c / np.linalg.norm(g)
+        w = w - eta * ring.allreduce(comm, g) / comm.K
+    return w
+
+
+def mean_of_means(comm, batches, w, eta, decay, c):
+    for X, y in batches:
+        g = grad_sum(X, y, w) / max(len(y), 1)
+        some = ring.allreduce(comm, np.append(g, float(len(y) > 0)))
+        w = w - eta * clip(some[:-1] / some[-1] + decay * w, c)
+    return w
+
+
+def clips_each(comm, batches, w, eta, decay, c):
+    for X, y in batches:
+        g = clip(grad_sum(X, y, w) / max(len(y), 1) + decay * w, c)
+        total = ring.allreduce(comm, np.append(g * len(y), len(y)))
+        w = w - eta * total[:-1] / total[-1]
+    return w
+
+
+def always_rescales(comm, batches, w, eta, decay, c):
+    for X, y in batches:
+        total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
+        g = total[:-1] / total[-1] + decay * w
+        w = w - eta * g * c / np.linalg.norm(g)
+    return w
+
+
+def decays_after_clipping(comm, batches, w, eta, decay, c):
+    for X, y in batches:
+        total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
+        w = w - eta * (clip(total[:-1] / total[-1], c) + decay * w)
+    return w
+
+
+def decays_on_every_worker(comm, batches, w, eta, decay, c):
+    for X, y in batches:
+        n = ring.allreduce(comm, np.full(1, float(len(y))))[0]
+        w = w - eta * clip(ring.allreduce(comm, grad_sum(X, y, w) / n + decay * w), c)
+    return w
+
+
+def in_place(comm, batches, w, eta, decay, c):
+    for X, y in batches:
+        total = ring.allreduce(comm, np.append(grad_sum(X, y, w), len(y)))
+        w -= eta * clip(total[:-1] / total[-1] + decay * w, c)
+    return w
 
 
 # -- 2 --------------------------------------------------------------------------------------------------------------
 
+ONES = [np.full((8, 2), 0.1)] * 4
 
-def combine(means, sizes):
-    some = sizes > 0
-    return sizes[some] @ means[some] / sizes.sum()
+
+def short(rng, sizes, d=3):
+    return [0.01 * rng.standard_normal((b, d)) for b in sizes]
+
+
+def is_off(job, rows):
+    """Whether the job steps along something else than the mean of these rows, clipped to length 1."""
+    g = np.concatenate(rows).mean(axis=0)
+    return not np.allclose(job(rows), g * min(1.0, 1 / np.linalg.norm(g)), rtol=1e-9, atol=1e-12)
+
+
+def experiments(job):
+    """Fault -> whether its own experiment finds something, in an order in which the first that does is the fault."""
+    rng = np.random.default_rng(0)
+    full, uneven = [8, 8, 8, 8], [2, 14, 10, 6]
+    twice = short(rng, full)
+    twice[1][0] = twice[0][0]
+    long = [1000 * part for part in short(rng, full)]
+    masked = job(np.split(0.1 * np.eye(40), 4), 3) > 0
+    alike = (masked.reshape(4, 10) == masked[:10]).all()
+    constant = [np.full((b, 1), 0.1 * k) for k, b in enumerate(uneven)]
+    equal = sum(0.1 * k for k in range(4)) / 4
+    return {
+        "same masks": alike,
+        "lost repeats": is_off(job, twice),
+        "clipped alone": is_off(job, long),
+        "fixed divisor": is_off(job, short(rng, [4, 4, 4, 4])),
+        "mean of means": is_off(job, short(rng, uneven)) and is_off(job, short(rng, [2, 4, 2, 4]))
+        and abs(float(np.squeeze(job(constant))) - equal) < 1e-9 and not padded(job),
+        "padding": is_off(job, short(rng, uneven)),
+    }  # fmt: skip
+
+
+def padded(job):
+    """Whether a row of a short shard counts more than another row of it."""
+    rows = [np.zeros((b, 1)) for b in (2, 3, 3, 3)]
+    first, last = [[part.copy() for part in rows] for _ in range(2)]
+    first[0][0], last[0][1] = 0.1, 0.1
+    return not np.allclose(job(first), job(last), rtol=1e-9)
+
+
+def diagnose(job):
+    return next((fault for fault, found in experiments(job).items() if found), "nothing")
+
+
+def without(fault):
+    """A diagnosis that lacks one experiment."""
+
+    def answer(job):
+        return next((f for f, found in experiments(job).items() if found and f != fault), "nothing")
+
+    return answer
+
+
+def bits(job):
+    """Takes rounding for a fault."""
+    rows = short(np.random.default_rng(1), [8] * 4)
+    said = diagnose(job)
+    exact = np.array_equal(job(rows), np.concatenate(rows).mean(axis=0))
+    return "lost repeats" if said == "nothing" and not exact else said
+
+
+def confuses(one, other):
+    return lambda job: other if diagnose(job) == one else diagnose(job)
 
 
 # -- 3 --------------------------------------------------------------------------------------------------------------
 
 
+def slowest(K, spare, least_s, mean_s):
+    j = np.arange(K, 0, -1)
+    H = math.fsum(1 / j)
+    return {
+        "gaps": mean_s / j,
+        "step": least_s + mean_s * H,
+        "variance": math.fsum((mean_s / j) ** 2),
+        "doubling": mean_s * math.fsum(1 / np.arange(K + 1, 2 * K + 1)),
+        "waiting": K * mean_s * (H - 1),
+        "backup": least_s + math.fsum((mean_s / j)[: K - spare]),
+    }
+
+
+def with_step(step, value):
+    """The derivation with one wrong step."""
+    return lambda K, b, a, theta: slowest(K, b, a, theta) | {step: value(K, b, a, theta)}
+
+
 def harmonic(K):
-    return sum(1 / k for k in range(1, K + 1))
-
-
-def expected_slowest(law, K, a, b):
-    return a + (b - a) * K / (K + 1) if law == "uniform" else a + b * harmonic(K)
-
-
-def slowest_simulated(law, K, a, b):
-    rng = np.random.default_rng(0)
-    n = max(2000 // K, 20)
-    times = rng.uniform(a, b, (n, K)) if law == "uniform" else a + rng.exponential(b, (n, K))
-    return times.max(axis=1).mean()
+    return math.fsum(1 / j for j in range(1, K + 1))
 
 
 # -- 4 --------------------------------------------------------------------------------------------------------------
 
 
-def communication(K, P, itemsize, t_comp, beta):
-    n = P * itemsize / beta
-    comm = 2 * (K - 1) / K * n
-    first = None
-    if 2 * n > t_comp:
-        first = 1
-        while 2 * (first - 1) / first * n <= t_comp:
-            first += 1
-    return comm / (comm + t_comp), first
+def scaling(
+    Ks,
+    b,
+    B,
+    tau,
+    theta,
+    n,
+    beta,
+    unit=1e3,
+    share=lambda K: 2 * (K - 1) / K,
+    H=harmonic,
+    marked=True,
+    log=True,
+):
+    Ks = np.array(Ks)
+    rest = theta * np.array([H(k) for k in Ks]) + share(Ks) * n / beta
+    weak, strong = unit * (tau * b + rest), unit * (tau * B / Ks + rest)
+    fig, ax = plt.subplots()
+    ax.plot(Ks, weak, "o-", label=f"{b} rows on each worker")
+    ax.plot(Ks, strong, "s-", label=f"{B} rows divided among all")
+    ax.plot(Ks, unit * share(Ks) * n / beta * np.ones(len(Ks)), "--", label="all-reduce")
+    if marked:
+        ax.plot(Ks[[strong.argmin()]], strong[[strong.argmin()]], "k*", ms=14)
+    ax.set(xlabel="workers K", ylabel="step (ms)", xscale="log" if log else "linear")
+    ax.legend()
+    plt.close(fig)
+    return fig
 
 
-def communication_at_the_tie(K, P, itemsize, t_comp, beta):
-    share, _ = communication(K, P, itemsize, t_comp, beta)
-    n, first = P * itemsize / beta, None
-    if 2 * n > t_comp:
-        first = math.ceil(2 * n / (2 * n - t_comp))
-    return share, first
+def drawn_with(**change):
+    return lambda *args: scaling(*args, **change)
 
 
-def communication_of(K, P, itemsize, t_comp, beta, factor, bits=1):
-    n = P * itemsize * bits / beta
-    comm = factor(K) * n
-    return comm / (comm + t_comp), communication(K, P * bits, itemsize, t_comp, beta)[1]
+# -- 5: measured on the machine of the project ----------------------------------------------------------------------
+
+DATA = (
+    '{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": [1'
+    '.0, 1.04, 1.5], "values": [[0.034338997799932255, 0.045180232300117494, 0.03520038999995449, 0.0'
+    "3284212370017485, 0.026343445200109273, 0.03563641430009738, 0.025157408400264102, 0.03529424970"
+    "001856, 0.025237422099962714, 0.0347394931002782, 0.04625217690008867, 0.032623916399825245], [0"
+    ".03372654170016176, 0.03926953110021714, 0.03600312220005435, 0.037126640300266446, 0.0352528447"
+    "0015322, 0.03146044730019639, 0.028347331999975724, 0.0284103044999938, 0.027085281900144764, 0."
+    "028035252900008346, 0.03956962919983198, 0.03763102129996696], [0.034486950100108514, 0.03458233"
+    "620003739, 0.043054576099893896, 0.046096917900285916, 0.04114733549977245, 0.04947880430008809,"
+    " 0.03399726469979214, 0.034236582800076576, 0.0336534202000621, 0.037791351199848576, 0.04150402"
+    '1199943966, 0.04882561339982203]], "span_s": 14.26151557599951, "seal": "2e17c259be50"}'
+)
+BODY = json.loads(DATA)
+MS = {at: 1e3 * np.array(v) for at, v in zip(BODY["at"], BODY["values"], strict=True)}
+R = len(MS[1.0])
 
 
-# -- 5 --------------------------------------------------------------------------------------------------------------
+def interval(at, s, errors=2.0):
+    cost, half = (MS[at] - MS[1.0]).mean(), errors * s / math.sqrt(R)
+    return [cost - half, cost + half]
 
 
-def clip(g, c):
-    return g * min(1.0, c / np.linalg.norm(g))
-
-
-def clipped_step(comm, g_sum, count, w, eta, c):
-    total = ring.allreduce(comm, np.append(g_sum, count))
-    return w - eta * clip(total[:-1] / total[-1], c)
-
-
-def clips_each(comm, g_sum, count, w, eta, c):
-    total = ring.allreduce(comm, np.append(clip(g_sum / count, c) * count, count))
-    return w - eta * total[:-1] / total[-1]
-
-
-def clips_the_plain_mean(comm, g_sum, count, w, eta, c):
-    return w - eta * clip(ring.allreduce(comm, g_sum / count) / comm.K, c)
-
-
-def clips_the_sum(comm, g_sum, count, w, eta, c):
-    total = ring.allreduce(comm, np.append(g_sum, count))
-    return w - eta * clip(total[:-1], c) / total[-1]
-
-
-def always_rescales(comm, g_sum, count, w, eta, c):
-    total = ring.allreduce(comm, np.append(g_sum, count))
-    g = total[:-1] / total[-1]
-    return w - eta * g * c / np.linalg.norm(g)
-
-
-def clips_by_element(comm, g_sum, count, w, eta, c):
-    total = ring.allreduce(comm, np.append(g_sum, count))
-    return w - eta * np.clip(total[:-1] / total[-1], -c, c)
-
-
-def clips_the_step(comm, g_sum, count, w, eta, c):
-    total = ring.allreduce(comm, np.append(g_sum, count))
-    return w - clip(eta * total[:-1] / total[-1], c)
-
-
-def clips_with_the_count(comm, g_sum, count, w, eta, c):
-    total = ring.allreduce(comm, np.append(g_sum, count))
-    return w - eta * clip(total / total[-1], c)[:-1]
-
-
-def clips_alone(comm, g_sum, count, w, eta, c):
-    return w - eta * clip(g_sum / count, c)
-
+PAIRED = {at: (MS[at] - MS[1.0]).std(ddof=1) for at in (1.04, 1.5)}
+APART = {at: math.sqrt(MS[at].var(ddof=1) + MS[1.0].var(ddof=1)) for at in (1.04, 1.5)}
+SLOW_WORKER = {
+    "data": DATA,
+    "predicted_ms": [0.8, 10.0],
+    "cost_ms": [interval(at, s) for at, s in PAIRED.items()],
+    "decided": [interval(at, s)[0] > 0 for at, s in PAIRED.items()],
+    "lies": ["inside", "inside"],
+    "repeats": max(2, math.ceil((2 / 0.8 * PAIRED[1.04]) ** 2)),
+}
 
 # -- 6 --------------------------------------------------------------------------------------------------------------
 
 
-def audit(before_min, after_min, clock, comm_share):
-    explained = before_min * (comm_share + (1 - comm_share) / clock)
-    return explained, after_min - explained, (1 - comm_share) / (after_min / before_min - comm_share)
+def minutes(job, n, steps, slowest=lambda job: (job["load"] + job["compute"]).max()):
+    K = len(job["load"])
+    return steps / 60 * (slowest(job) + 2 * (K - 1) / K * n / job["beta"])
 
 
-def all_of_it_slows(before, after, clock, f):
-    return before / clock, after - before / clock, before / after
+PARTS = {"clock": "compute", "loader": "load", "network": "beta"}
 
 
-def adds_percent(before, after, clock, f):
-    explained = before * (f + (1 - f) * (1 + 1 - clock))
-    return explained, after - explained, audit(before, after, clock, f)[2]
+def audit(before, now, n_bytes, steps, **how):
+    alone = {f"{c} alone": minutes(before | {p: now[p]}, n_bytes, steps, **how) for c, p in PARTS.items()}
+    return alone | {
+        f"{c} mended": minutes(now | {p: before[p]}, n_bytes, steps, **how) for c, p in PARTS.items()
+    }
 
 
-def counts_only_the_increase(before, after, clock, f):
-    explained, rest, needed = audit(before, after, clock, f)
-    return explained - before, rest, needed
+def with_answer(key, value):
+    """The audit with one wrong number."""
+    return lambda before, now, n, T: audit(before, now, n, T) | {key: value(before, now, n, T)}
 
 
-def gives_the_drop(before, after, clock, f):
-    explained, rest, needed = audit(before, after, clock, f)
-    return explained, rest, 1 - needed
+def takes_off(cause):
+    """What the cause puts on alone, taken off what there is now."""
+
+    def value(before, now, n, T):
+        return minutes(now, n, T) - audit(before, now, n, T)[f"{cause} alone"] + minutes(before, n, T)
+
+    return value
 
 
 SOLUTIONS = {
     "10.3-1": sync_step,
-    "10.3-2": combine,
-    "10.3-3": expected_slowest,
-    "10.3-4": communication,
-    "10.3-5": clipped_step,
+    "10.3-2": diagnose,
+    "10.3-3": slowest,
+    "10.3-4": scaling,
+    "10.3-5": SLOW_WORKER,
     "10.3-6": audit,
 }
 
 MUTANTS = {
     "10.3-1": [
-        step_alone,
-        step_mean_of_means,
-        step_of_the_sum,
-        step_own_count,
-        step_half,
-        step_uphill,
-        step_nan_for_nobody,
-        step_server_keeps_it,
-        step_deadlock,
-        step_sends_examples,
-        step_in_place,
-        step_drifts,
+        broken,
+        mean_of_means,
+        clips_each,
+        always_rescales,
+        decays_after_clipping,
+        decays_on_every_worker,
+        in_place,
     ],
     "10.3-2": [
-        lambda means, sizes: means.mean(axis=0),
-        lambda means, sizes: sizes @ means / sizes.sum(),
-        lambda means, sizes: np.nanmean(means, axis=0),
-        lambda means, sizes: sizes @ np.nan_to_num(means),
-        lambda means, sizes: sizes @ np.nan_to_num(means) / len(sizes),
-        lambda means, sizes: sizes[:, None] * np.nan_to_num(means) / sizes.sum(),
+        without("mean of means"),
+        without("fixed divisor"),
+        without("lost repeats"),
+        without("same masks"),
+        bits,
+        confuses("padding", "mean of means"),
     ],
     "10.3-3": [
-        slowest_simulated,
-        lambda law, K, a, b: b if law == "uniform" else a + b * math.log(K),
-        lambda law, K, a, b: a + (b - a) * K / (K + 1) if law == "uniform" else (a + b) * harmonic(K),
-        lambda law, K, a, b: (a + b) / 2 if law == "uniform" else a + b,
-        lambda law, K, a, b: a + b * K / (K + 1) if law == "uniform" else a + b * harmonic(K),
-        lambda law, K, a, b: a + (b - a) * K / (K + 1) if law == "uniform" else a + b * harmonic(K - 1),
-        lambda law, K, a, b: (
-            a + (b - a) * K / (K + 1) if law == "uniform" else a + b * (math.log(K) + 0.5772)
-        ),
+        with_step("gaps", lambda K, b, a, theta: theta / np.arange(1, K + 1)),
+        with_step("step", lambda K, b, a, theta: a + theta * math.log(K)),
+        with_step("variance", lambda K, b, a, theta: (theta * harmonic(K)) ** 2),
+        with_step("doubling", lambda K, b, a, theta: theta * math.log(2)),
+        with_step("waiting", lambda K, b, a, theta: theta * (harmonic(K) - 1)),
+        with_step("backup", lambda K, b, a, theta: a + theta * harmonic(K - b)),
     ],
     "10.3-4": [
-        communication_at_the_tie,
-        lambda *q: communication_of(*q, factor=lambda K: 2 * (K - 1)),
-        lambda *q: communication_of(*q, factor=lambda K: (K - 1) / K),
-        lambda *q: communication_of(*q, factor=lambda K: 2 * (K - 1) / K, bits=8),
-        lambda *q: (communication(*q)[0], communication(*q)[1] or 0),
-        lambda *q: (1 / communication(*q)[0] - 1 if q[0] > 1 else 0, communication(*q)[1]),
-        lambda *q: (100 * communication(*q)[0], communication(*q)[1]),
-        lambda K, *q: (
-            communication(K, *q)[0],
-            next((k for k in range(1, 101) if communication(k, *q)[0] > 0.5), None),
-        ),
+        drawn_with(unit=1.0),
+        drawn_with(share=lambda K: 2.0),
+        drawn_with(share=lambda K: 2 * (K - 1)),
+        drawn_with(H=lambda K: 1.0),
+        drawn_with(marked=False),
+        drawn_with(log=False),
     ],
     "10.3-5": [
-        clips_each,
-        clips_the_plain_mean,
-        clips_the_sum,
-        always_rescales,
-        clips_by_element,
-        clips_the_step,
-        clips_with_the_count,
-        clips_alone,
+        SLOW_WORKER | {"predicted_ms": [20.8, 30.0]},
+        SLOW_WORKER | {"cost_ms": [interval(at, s) for at, s in APART.items()]},
+        SLOW_WORKER | {"cost_ms": [interval(at, s, 2 * math.sqrt(R)) for at, s in PAIRED.items()]},
+        SLOW_WORKER | {"cost_ms": [interval(at, s, 1.0) for at, s in PAIRED.items()]},
+        SLOW_WORKER | {"decided": [not x for x in SLOW_WORKER["decided"]]},
+        SLOW_WORKER | {"repeats": math.ceil(SLOW_WORKER["repeats"] ** 0.5)},
     ],
     "10.3-6": [
-        all_of_it_slows,
-        adds_percent,
-        counts_only_the_increase,
-        gives_the_drop,
-        lambda *q: {"explained_min": 1.0},
-        lambda before, after, clock, f: audit(before, after, 1 - clock, f),
+        lambda *q: audit(*q, slowest=lambda job: (job["load"] + job["compute"]).mean()),
+        lambda *q: audit(*q, slowest=lambda job: job["load"].max() + job["compute"].max()),
+        with_answer(
+            "clock alone",
+            lambda before, now, n, T: minutes(before, n, T) * (now["compute"] / before["compute"]).max(),
+        ),
+        with_answer("clock mended", takes_off("clock")),
+        with_answer("loader mended", takes_off("loader")),
+        with_answer(
+            "network alone",
+            lambda before, now, n, T: minutes(before | {"beta": math.inf}, n, T) + T / 60 * n / now["beta"],
+        ),
     ],
 }
 
 
 def more_workers(rng):
-    """Seven workers, and one example in all."""
-    for K, sizes in ((7, rng.integers(0, 9, size=7) + np.eye(7, dtype=int)[0]), (2, np.array([1, 0]))):
-        d = 9
-        X, y = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
-        w, eta = rng.standard_normal(d), 0.1
+    """Seven workers, and one row in all; two workers, one of them idle."""
+    for K, sizes in ((7, np.eye(7, dtype=int)[3]), (2, np.array([3, 0]))):
+        X, y = rng.standard_normal((sizes.sum(), 9)), rng.standard_normal(sizes.sum())
         cut = np.cumsum(sizes)[:-1]
-        args = tuple((a, b, w.copy(), eta) for a, b in zip(np.split(X, cut), np.split(y, cut), strict=True))
-        yield Case(
-            args,
-            _step_judge(w - eta * grad_sum(X, y, w) / len(y), w, K, d),
-            K,
-            f"hidden, with K = {K} workers",
-        )
+        step = list(zip(np.split(X, cut), np.split(y, cut), strict=True))
+        w = rng.standard_normal(9)
+        yield s10_3._loop_case([step, step], w, (0.1, 0.3, 1.0), f"hidden, K = {K}")
 
 
-HIDDEN = {"10.3-1": more_workers}
+def other_boxes(rng):
+    for fault in ("nothing", "padding", "mean of means"):
+        yield s10_3._box_case(fault, int(rng.integers(2**31)), "a hidden box")
+
+
+HIDDEN = {"10.3-1": more_workers, "10.3-2": other_boxes}

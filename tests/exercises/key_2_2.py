@@ -2,220 +2,187 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 
-from labkit.exercises import Case
 from labkit.exercises.sets import s2_2
-from labkit.timing import StaleSynchronous, overlap
 
 # -- 2.2-1
 
-AXES = {
-    "all-reduce: state": "own copies",
-    "all-reduce: pace": "synchronous",
-    "all-reduce: hurt most by": "any hiccup",
-    "parameter server: state": "one copy",
-    "parameter server: pace": "asynchronous",
-    "parameter server: hurt most by": "old parameters",
-    "SSP: state": "one copy",
-    "SSP: pace": "bounded",
-    "SSP: hurt most by": "always slow",
-}
+
+def late_once(ranks=(0,), seconds=1.0, others=0.001):
+    X = np.full((8, 6), others)
+    X[list(ranks), 0] = seconds
+    return X
+
+
+def late_always(seconds):
+    X = np.full((8, 6), 0.010)
+    X[0] = seconds
+    return X
+
+
+DRIFT = {"around": late_once(), "posted": late_once((3,))}
 
 # -- 2.2-2
 
 
-def ssp_finish(X, slack):
-    K, T = X.shape
-    F, before = np.empty((K, T)), np.zeros(K)
-    for t in range(T):
-        if t > slack:
-            before = np.maximum(before, F[:, t - 1 - slack].max())
-        before = F[:, t] = before + X[:, t]
-    return F
+def worker_that_waits(
+    comm, work_s, slack, ready, goodbye=True, note=lambda finished, k, n: {**finished, k: n}
+):
+    """One worker under a slack. ready: whether step t may start, from what each other one has finished."""
+    finished = {k: 0.0 for k in range(comm.K) if k != comm.rank}
+    sent, done, news = [], [], np.empty(1)
+
+    def hear():
+        nonlocal finished
+        source = comm.recv_any(news)
+        finished = note(finished, source, float(news[0]))
+
+    for t, seconds in enumerate(work_s):
+        while not ready(finished, t):
+            hear()
+        comm.compute(seconds=seconds)
+        done.append(comm.now())
+        last = goodbye and t + 1 == len(work_s)
+        sent += [comm.isend(np.full(1, math.inf if last else t + 1.0), k) for k in finished]
+    while goodbye and any(n < math.inf for n in finished.values()):
+        hear()
+    for request in sent if goodbye else ():
+        request.wait()
+    return done
 
 
-def ssp_one_step_off(X, slack):
-    return ssp_finish(X, slack - 1) if slack else ssp_finish(X, 0)
+def ssp_worker(comm, work_s, slack):
+    return worker_that_waits(
+        comm, work_s, slack, lambda finished, t: all(n >= t - slack for n in finished.values())
+    )
 
 
-def ssp_always_a_barrier(X, slack):
-    return ssp_finish(X, 0)
+def leaky(comm, work_s, slack):
+    """The program of the text."""
+    others = [k for k in range(comm.K) if k != comm.rank]
+    heard, done, sent = 0, [], []
+    for t, seconds in enumerate(work_s):
+        while heard < len(others) * (t - slack):
+            comm.recv_any(np.empty(1))
+            heard += 1
+        comm.compute(seconds=seconds)
+        done.append(comm.now())
+        sent += [comm.isend(np.full(1, t + 1.0), k) for k in others]
+    return done
 
 
-def ssp_never_waits(X, slack):
-    return np.cumsum(X, axis=1)
+def without_goodbye(comm, work_s, slack):
+    def ready(finished, t):
+        return all(n >= t - slack for n in finished.values())
+
+    return worker_that_waits(comm, work_s, slack, ready, goodbye=False)
 
 
-def ssp_waits_for_the_fastest(X, slack):
-    K, T = X.shape
-    F, before = np.empty((K, T)), np.zeros(K)
-    for t in range(T):
-        if t > slack:
-            before = np.maximum(before, F[:, t - 1 - slack].min())
-        before = F[:, t] = before + X[:, t]
-    return F
+def one_step_off(comm, work_s, slack):
+    return worker_that_waits(
+        comm, work_s, slack, lambda finished, t: all(n >= t - slack - 1 for n in finished.values())
+    )
 
 
-def ssp_forgets_its_own_step(X, slack):
-    K, T = X.shape
-    F = np.zeros((K, T))
-    for t in range(T):
-        F[:, t] = X[:, t] + (F[:, t - 1 - slack].max() if t > slack else F[:, t - 1] if t else 0)
-    return F
+def waits_for_the_fastest(comm, work_s, slack):
+    return worker_that_waits(
+        comm,
+        work_s,
+        slack,
+        lambda finished, t: t <= slack or not finished or max(finished.values()) >= t - slack,
+    )
 
 
-def ssp_waits_at_the_end_of_the_step(X, slack):
-    K, T = X.shape
-    F = np.zeros((K, T))
-    for t in range(T):
-        F[:, t] = X[:, t] + (F[:, t - 1] if t else 0)
-        if t >= slack:
-            F[:, t] = np.maximum(F[:, t], F[:, t - slack].max())
-    return F
+def always_a_barrier(comm, work_s, slack):
+    return worker_that_waits(comm, work_s, slack, lambda finished, t: all(n >= t for n in finished.values()))
 
 
-def ssp_wraps_around(X, slack):
-    K, T = X.shape
-    F = np.zeros((K, T))
-    for t in range(T):
-        F[:, t] = np.maximum(F[:, t - 1], F[:, t - 1 - slack if slack < T else t - 1].max()) + X[:, t]
-    return F
-
-
-def ssp_total_only(X, slack):
-    return ssp_finish(X, slack).max()
+def never_waits(comm, work_s, slack):
+    return np.cumsum(work_s).tolist()
 
 
 # -- 2.2-3
 
 
-def overlapped_step(backward_s, allreduce_s, L):
-    return max(backward_s + allreduce_s / L, backward_s / L + allreduce_s)
+def overlapped_step(backward_s, allreduce_s, L, m, hiccup_s):
+    l = np.arange(1, L + 1)  # noqa: E741
+    ready = l * backward_s / L + hiccup_s * (l > m)
+    beyond = max(allreduce_s - backward_s, 0.0)
+    forgiven = m * beyond / L
+    return {
+        "chains": ready + (L - l + 1) * allreduce_s / L,
+        "beyond": beyond,
+        "rest": min(allreduce_s, backward_s) / L,
+        "forgiven": forgiven,
+        "late": max(hiccup_s - forgiven, 0.0),
+    }
+
+
+def with_step(step, value):
+    """The derivation with one wrong step."""
+
+    def answer(p, a, L, m, h):
+        return overlapped_step(p, a, L, m, h) | {step: value(p, a, np.arange(1, L + 1), L, m, h)}
+
+    return answer
 
 
 # -- 2.2-4
 
 
 def blame(arrivals):
-    late = arrivals.max(axis=0) - arrivals
-    last = np.bincount(arrivals.argmax(axis=0), minlength=len(arrivals))
-    return int(last.argmax()), float(late.sum())
+    K, S = arrivals.shape
+    last = arrivals.argmax(axis=0)
+    times = np.bincount(last, minlength=K)
+    rank = int(times.argmax())
+    p = math.fsum(math.comb(S, n) / K**n * (1 - 1 / K) ** (S - n) for n in range(times[rank], S + 1))
+    second, first = np.sort(arrivals, axis=0)[-2:]
+    return {"rank": rank, "chance": min(1.0, K * p), "saved_s": float((first - second)[last == rank].sum())}
 
 
-def blame_mean_lateness(arrivals):
-    return int(arrivals.mean(axis=1).argmax()), blame(arrivals)[1]
+def with_answer(key, value):
+    def answer(arrivals):
+        return blame(arrivals) | {key: value(arrivals, blame(arrivals))}
+
+    return answer
 
 
-def blame_the_first(arrivals):
-    return int(np.bincount(arrivals.argmin(axis=0)).argmax()), blame(arrivals)[1]
+def binomial(S, K, n):
+    return math.comb(S, n) / K**n * (1 - 1 / K) ** (S - n)
 
 
-def blame_last_minus_first(arrivals):
-    return blame(arrivals)[0], float((arrivals.max(axis=0) - arrivals.min(axis=0)).sum())
+def times_last(arrivals, rank):
+    return int((arrivals.argmax(axis=0) == rank).sum())
 
 
-def blame_against_the_mean(arrivals):
-    return blame(arrivals)[0], float((arrivals.max(axis=0) - arrivals.mean(axis=0)).sum())
+# -- 2.2-5: measured on the machine of the project
 
-
-def blame_lateness_of_the_slow(arrivals):
-    return blame(arrivals)[0], float((arrivals - arrivals.min(axis=0)).sum())
-
-
-# -- 2.2-5
-
-
-def meet(comm, work_s):
-    token = np.zeros(1)
-    comm.compute(seconds=work_s)
-    if comm.rank > 0:
-        comm.recv(token, comm.rank - 1)
-    if comm.rank < comm.K - 1:
-        comm.send(token, comm.rank + 1)
-        comm.recv(token, comm.rank + 1)
-    if comm.rank > 0:
-        comm.send(token, comm.rank - 1)
-    return comm.now()
-
-
-def meet_at_rank_0(comm, work_s):
-    token = np.zeros(1)
-    comm.compute(seconds=work_s)
-    if comm.rank == 0:
-        for k in range(1, comm.K):
-            comm.recv(token, k)
-        for k in range(1, comm.K):
-            comm.send(token, k)
-    else:
-        comm.send(token, 0)
-        comm.recv(token, 0)
-    return comm.now()
-
-
-def meet_without_release(comm, work_s):
-    token = np.zeros(1)
-    comm.compute(seconds=work_s)
-    if comm.rank == 0:
-        for k in range(1, comm.K):
-            comm.recv(token, k)
-    else:
-        comm.send(token, 0)
-    return comm.now()
-
-
-def meet_one_lap(comm, work_s):
-    token = np.zeros(1)
-    comm.compute(seconds=work_s)
-    if comm.rank > 0:
-        comm.recv(token, comm.rank - 1)
-    if comm.rank < comm.K - 1:
-        comm.send(token, comm.rank + 1)
-    return comm.now()
-
-
-def meet_neighbours(comm, work_s):
-    comm.compute(seconds=work_s)
-    if comm.K > 1:
-        comm.sendrecv(np.zeros(1), (comm.rank + 1) % comm.K, np.zeros(1), (comm.rank - 1) % comm.K)
-    return comm.now()
-
-
-def meet_everybody(comm, work_s):
-    comm.compute(seconds=work_s)
-    for j in range(1, comm.K):
-        comm.sendrecv(np.zeros(1), (comm.rank + j) % comm.K, np.zeros(1), (comm.rank - j) % comm.K)
-    return comm.now()
-
-
-def meet_all_send_first(comm, work_s):
-    comm.compute(seconds=work_s)
-    if comm.K > 1:
-        comm.send(np.zeros(1), (comm.rank + 1) % comm.K)
-        comm.recv(np.zeros(1), (comm.rank - 1) % comm.K)
-    return comm.now()
-
-
-def meet_with_the_barrier(comm, work_s):
-    comm.compute(seconds=work_s)
-    comm.barrier()
-    return comm.now()
-
-
-def meet_then_compute(comm, work_s):
-    meet(comm, 0.0)
-    comm.compute(seconds=work_s)
-    return comm.now()
-
-
-def meet_looks_at_the_clock_too_early(comm, work_s):
-    comm.compute(seconds=work_s)
-    left = comm.now()
-    meet(comm, 0.0)
-    return left
-
+DATA = (
+    '{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": ["'
+    'empty", "uneven", "even"], "values": [[0.026783809000335168, 0.04329965400029323, 0.032680730000'
+    "72036, 0.02102519899926847, 0.025117919998592697, 0.014852422998956172, 0.01563315900057205, 0.0"
+    "19618349000666058, 0.015423893000843236], [0.10616855600164854, 0.11747264099903987, 0.112640624"
+    "0000506, 0.11552277100054198, 0.10610926499794004, 0.1084717100020498, 0.10144305799985887, 0.10"
+    "212982799930614, 0.10512900899993838], [0.0986345400015125, 0.09849801499876776, 0.0996683439989"
+    "2832, 0.09069589900173014, 0.09836323000126868, 0.09079439799825195, 0.09216312499847845, 0.0940"
+    '9183499883511, 0.07854805399983888]], "span_s": 2.8009808250026254, "seal": "b341313070a9"}'
+)
+BODY = json.loads(DATA)
+MS = {at: 1e3 * np.array(v) for at, v in zip(BODY["at"], BODY["values"], strict=True)}
+C = float(np.median(MS["empty"])) / 3
+SAVED = [MS["uneven"].min() - MS["even"].max(), MS["uneven"].max() - MS["even"].min()]
+THREE = {
+    "data": DATA,
+    "c_ms": C,
+    "predicted_ms": 92 + 3 * C,
+    "lies": "inside",
+    "saved_ms": SAVED,
+    "decided": bool(SAVED[0] > 0),
+}
 
 # -- 2.2-6: what a good answer says, criterion by criterion
 
@@ -231,78 +198,75 @@ LOOK_FOR = {
 }
 
 SOLUTIONS = {
-    "2.2-1": AXES,
-    "2.2-2": ssp_finish,
+    "2.2-1": DRIFT,
+    "2.2-2": ssp_worker,
     "2.2-3": overlapped_step,
     "2.2-4": blame,
-    "2.2-5": meet,
+    "2.2-5": THREE,
 }
 
 MUTANTS = {
     "2.2-1": [
-        AXES | {"parameter server: state": "own copies"},
-        AXES | {"SSP: pace": "asynchronous"},
-        AXES | {"SSP: hurt most by": "any hiccup", "all-reduce: hurt most by": "always slow"},
-        AXES | {"parameter server: hurt most by": "always slow"},
-        {k: v for k, v in AXES.items() if not k.startswith("SSP")},
+        DRIFT | {"around": np.full((8, 6), 0.010)},
+        DRIFT | {"around": late_always(0.030)},
+        DRIFT | {"around": late_once(seconds=0.012, others=0.010)},
+        DRIFT | {"around": late_once((0, 3))},
+        DRIFT | {"posted": np.full((8, 6), 0.010)},
+        {"around": late_once()},
     ],
     "2.2-2": [
-        ssp_one_step_off,
-        ssp_always_a_barrier,
-        ssp_never_waits,
-        ssp_waits_for_the_fastest,
-        ssp_forgets_its_own_step,
-        ssp_waits_at_the_end_of_the_step,
-        ssp_wraps_around,
-        ssp_total_only,
+        leaky,
+        without_goodbye,
+        one_step_off,
+        waits_for_the_fastest,
+        always_a_barrier,
+        never_waits,
     ],
     "2.2-3": [
-        lambda p, a, L: p + a / L,
-        lambda p, a, L: p + a,
-        lambda p, a, L: max(p, a) + a / L,
-        lambda p, a, L: max(p, a),
-        lambda p, a, L: max(p + a / L, a),
-        lambda p, a, L: max(a / L, a - p + p / L),  # what is exposed, not the step
-        lambda p, a, L: 1e3 * overlapped_step(p, a, L),
-        lambda p, a, L: math.nan,
+        with_step("chains", lambda p, a, n, L, m, h: n * p / L + h + (L - n + 1) * a / L),
+        with_step("chains", lambda p, a, n, L, m, h: n * p / L + h * (n > m) + a / L),
+        with_step("beyond", lambda p, a, n, L, m, h: a - p),
+        with_step("rest", lambda p, a, n, L, m, h: a / L),
+        with_step("forgiven", lambda p, a, n, L, m, h: max(a - p, 0.0)),
+        with_step("late", lambda p, a, n, L, m, h: h),
     ],
     "2.2-4": [
-        blame_mean_lateness,
-        blame_the_first,
-        blame_last_minus_first,
-        blame_against_the_mean,
-        blame_lateness_of_the_slow,
-        lambda arrivals: blame(arrivals.T),
-        lambda arrivals: blame(arrivals)[0],
+        with_answer("rank", lambda A, right: int((A - A.min(axis=0)).mean(axis=1).argmax())),
+        with_answer("rank", lambda A, right: int(np.bincount(A.argmin(axis=0), minlength=len(A)).argmax())),
+        with_answer("chance", lambda A, right: right["chance"] / len(A)),
+        with_answer(
+            "chance",
+            lambda A, right: min(1.0, len(A) * binomial(A.shape[1], len(A), times_last(A, right["rank"]))),
+        ),
+        with_answer(
+            "saved_s",
+            lambda A, right: float((A.max(axis=0) - A)[:, A.argmax(axis=0) == right["rank"]].sum()),
+        ),
+        with_answer(
+            "saved_s", lambda A, right: float(np.ptp(A, axis=0)[A.argmax(axis=0) == right["rank"]].sum())
+        ),
     ],
     "2.2-5": [
-        meet_without_release,
-        meet_one_lap,
-        meet_neighbours,
-        meet_everybody,
-        meet_all_send_first,
-        meet_with_the_barrier,
-        meet_then_compute,
-        meet_looks_at_the_clock_too_early,
-        lambda comm, work_s: comm.compute(seconds=work_s) or comm.now(),
+        THREE | {"c_ms": 3 * C},
+        THREE | {"predicted_ms": 70 + 3 * C},
+        THREE | {"predicted_ms": 92 + C},
+        THREE | {"saved_ms": [22.0, 22.0]},
+        THREE | {"saved_ms": [float(np.median(MS["uneven"]) - np.median(MS["even"]))] * 2},
+        THREE | {"decided": not THREE["decided"]},
     ],
 }
 
 
-def _ssp_hidden(rng):
-    for K, T, slack in [(8, 30, 2), (3, 3, 2), (1, 1, 0), (16, 40, 5)]:
-        X = rng.pareto(1.5, (K, T))
-        yield Case(
-            (X, slack),
-            s2_2._finish(StaleSynchronous(slack).timeline(X).arrivals_s),
-            label=f"K = {K}, T = {T}, s = {slack}",
-        )
+def _hidden_blame(rng):
+    for K, S in ((16, 30), (3, 7)):
+        A = np.cumsum(rng.uniform(1.0, 1.2, S)) + rng.uniform(0.0, 0.02, (K, S))
+        A[1] += 0.01
+        yield s2_2._blame_case(A, f"hidden, K = {K}, S = {S}")
 
 
-def _overlap_hidden(rng):
-    for p, a, L in [(0.1, 0.1, 7), (0.0, 0.1, 3), (0.1, 0.0, 3), (0.06, 0.2, 10)]:
-        assert math.isclose(overlapped_step(p, a, L), overlap(p, a, L).total_s)
-        yield Case((p, a, L), s2_2._total(p, a, L), label=f"{p} s, {a} s, L = {L}")
+def _hidden_overlap(rng):
+    for p, a, L, m, h in ((0.1, 0.1, 7, 3, 0.01), (0.06, 0.2, 10, 9, 0.2), (0.06, 0.2, 2, 1, 0.0)):
+        yield s2_2._overlap_case(p, a, L, m, h)
 
 
-HIDDEN = {"2.2-2": _ssp_hidden, "2.2-3": _overlap_hidden}
+HIDDEN = {"2.2-3": _hidden_overlap, "2.2-4": _hidden_blame}

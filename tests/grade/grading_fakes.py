@@ -104,22 +104,44 @@ def write(path: Path, nb: dict) -> Path:
 
 
 SSP = """\
-import numpy
-def ssp_finish(X, slack):
-    K, T = X.shape
-    F, before = numpy.empty((K, T)), numpy.zeros(K)
-    for t in range(T):
-        if t > slack:
-            before = np.maximum(before, F[:, t - 1 - slack].max())
-        before = F[:, t] = before + X[:, t]
+def ssp_worker(comm, work_s, slack):
+    finished = {k: 0.0 for k in range(comm.K) if k != comm.rank}
+    F, sent, news = [], [], np.empty(1)
+    for t, seconds in enumerate(work_s):
+        while any(n < t - slack for n in finished.values()):
+            before = comm.recv_any(news)
+            finished[before] = news[0]
+        comm.compute(seconds=seconds)
+        F.append(comm.now())
+        last = t + 1 == len(work_s)
+        sent += [comm.isend(np.full(1, np.inf if last else t + 1.0), k) for k in finished]
+    while any(n < np.inf for n in finished.values()):
+        before = comm.recv_any(news)
+        finished[before] = news[0]
+    for request in sent:
+        request.wait()
     return F
 """
-OVERLAP = "def overlapped_step(b, a, L):\n    return max(b + a / L, b / L + a)\n"
-OVERLAP_WRONG = "def overlapped_step(b, a, L):\n    return b + a\n"
+OVERLAP = """\
+def overlapped_step(p, a, L, m, h):
+    l = np.arange(1, L + 1)
+    beyond = max(a - p, 0.0)
+    chains = l * p / L + h * (l > m) + (L - l + 1) * a / L
+    steps = {"chains": chains, "beyond": beyond, "rest": (a - beyond) / L, "forgiven": m * beyond / L}
+    return {**steps, "late": max(h - m * beyond / L, 0.0)}
+"""
+OVERLAP_WRONG = OVERLAP.replace("(L - l + 1) * a", "a")
 BLAME = """\
 def blame(arrivals):
-    last = np.bincount(arrivals.argmax(axis=0), minlength=len(arrivals))
-    return int(last.argmax()), float((arrivals.max(axis=0) - arrivals).sum())
+    import math
+    K, S = arrivals.shape
+    last = arrivals.argmax(axis=0)
+    times = np.bincount(last, minlength=K)
+    more = range(int(times.max()), S + 1)
+    p = math.fsum(math.comb(S, n) * (1 / K) ** n * (1 - 1 / K) ** (S - n) for n in more)
+    late = np.diff(np.sort(arrivals, axis=0)[-2:], axis=0)[0]
+    rank = int(times.argmax())
+    return {"rank": rank, "chance": min(1.0, K * p), "saved_s": float(late[last == rank].sum())}
 """
 
 

@@ -58,20 +58,18 @@ def test_each_exercise_has_its_status_points_and_message(tmp_path):
             "2.2-6": "Wait.",
         },
     )
-    f.mine(nb, "2.2-5")["source"] = "def my_meet(comm, work_s): ..."
+    f.mine(nb, "2.2-5")["source"] = "mine = {'data': 1}"
     (row,) = graded(tmp_path / "x.ipynb", nb)
     assert {e.id[-1]: e.status for e in row.exercises} == {
         "1": "NO_RESULT", "2": "PASS", "3": "WRONG", "4": "WRONG", "5": "NEEDS_HUMAN", "6": "NEEDS_HUMAN",
     }  # fmt: skip
-    assert (row.points, row.of, row.waiting, row.failed) == (3, 15, True, False)
+    assert (row.points, row.of, row.waiting, row.failed) == (4, 18, True, False)
     assert all(e.message for e in row.exercises if e.status != "PASS")
     assert "Look" not in row.exercises[5].message and "Everybody waits" in row.exercises[5].log
 
 
 def test_what_an_answer_uses_from_other_cells_comes_with_it(tmp_path):
-    nb = f.answered(
-        "2.2", {"2.2-3": "def overlapped_step(b, a, L):\n    return longer(b + a / L, b / L + a)\n"}
-    )
+    nb = f.answered("2.2", {"2.2-3": f.OVERLAP.replace("max(", "longer(")})
     nb["cells"].insert(1, f.code("import math as m\n1 / 0  # no part of it"))
     nb["cells"].append(
         f.code("@keep\ndef longer(*s):\n    return m.fsum([most(s)])\nlonger.seen = print('x')")
@@ -155,7 +153,7 @@ def test_questions_are_the_same_for_all_students_of_a_run_other_with_another_see
     key = Key.load(f.KEY, "2.2")
 
     def asked(seed, key=key):
-        return [c.args[0] for c in key.questions(find("2.2-2"), seed)]
+        return [c.args[0] for c in key.questions(find("2.2-4"), seed)]
 
     assert all(np.array_equal(a, b) for a, b in zip(asked(1), asked(1), strict=True))
     assert not np.array_equal(asked(1)[0], asked(2)[0])
@@ -418,14 +416,14 @@ def test_a_file_that_could_not_be_read_is_marked_as_a_whole(tmp_path):
     head = "submission,set,exercise,points,comment\n"
     with pytest.raises(ValueError, match="needs its problem set"):
         marked(tmp_path, head + f"{line['submission']},,,7,\n")
-    with pytest.raises(ValueError, match="the file as a whole must be a number from 0 to 15, not '16'"):
-        marked(tmp_path, head + f"{line['submission']},2.2,,16,\n")
+    with pytest.raises(ValueError, match="the file as a whole must be a number from 0 to 18, not '19'"):
+        marked(tmp_path, head + f"{line['submission']},2.2,,19,\n")
     with pytest.raises(ValueError, match="no exercise set"):
         marked(tmp_path, head + f"{line['submission']},7.7,,1,\n")
     marks = marked(tmp_path, head + f"{line['submission']},set 2.2,,7,on paper\n")
     marks.save(tmp_path)
     after = Marks.load(tmp_path).into(rows())
-    assert (after[1].set, after[1].points, after[1].of, after[1].status) == ("2.2", 7, 15, "")
+    assert (after[1].set, after[1].points, after[1].of, after[1].status) == ("2.2", 7, 18, "")
     write_reports(after, tmp_path, {})
     cells = {line["student"]: list(line.values())[1:] for line in read_csv(tmp_path / "gradebook.csv")}
     assert cells[safe(EVIL)] == ["7", ""] and "on paper" in _page(EVIL, after[1:2])

@@ -156,7 +156,7 @@ def test_an_archive_and_a_roster_go_in_and_what_the_systems_take_back_comes_out(
     said = capsys.readouterr()
     assert "nothing handed in: Participant 4712 Zoë Łuk" in said.err and "not on the roster" in said.out
     back = list(csv.DictReader((out / "upload.csv").open(encoding="utf-8-sig", newline="")))
-    assert [(line["Full name"], line["Grade"]) for line in back] == [("Anna Berg", "5"), ("Zoë Łuk", "")]
+    assert [(line["Full name"], line["Grade"]) for line in back] == [("Anna Berg", "7"), ("Zoë Łuk", "")]
     with zipfile.ZipFile(out / "feedback.zip") as pages:
         assert "Anna Berg_4711_assignsubmission_file_/feedback.html" in pages.namelist()
     stats = list(csv.DictReader((out / "statistics.csv").open(encoding="utf-8-sig", newline="")))
@@ -176,11 +176,9 @@ def row(student, source, status="PASS", message=""):
 
 
 def test_answers_alike_but_for_names_layout_and_comments_are_reported_and_others_are_not():
-    renamed = f.SSP.replace("before", "vorher").replace("F", "E").replace("K, T", "n, m").replace("(K", "(n")
-    renamed = (
-        renamed.replace("T)", "m)").replace("K)", "n)").replace("\n    E, v", "\n    # mine!\n\n    E, v")
-    )
-    other = "def ssp_finish(X, slack):\n" + "".join(f"    x{i} = X[{i}].sum() * {i}\n" for i in range(20))
+    renamed = f.SSP.replace("before", "wer").replace("F", "E").replace("finished", "fertig")
+    renamed = renamed.replace("\n    E, sent", "\n    # mine!\n\n    E, sent")
+    other = "def ssp_worker(comm, X, s):\n" + "".join(f"    x{i} = X[{i}].sum() * {i}\n" for i in range(20))
     rows = [
         row("anna", f.SSP),
         row("bob", renamed),

@@ -61,11 +61,11 @@ def test_a_class_is_graded_behind_walls_and_everybody_has_a_row(tmp_path, capsys
             + f.OVERLAP_WRONG
         },
     )
-    forged["cells"].append(f.code("print('15 of 15 points')"))
+    forged["cells"].append(f.code("print('18 of 18 points')"))
     f.write(folder / "forged.ipynb", forged)
     f.write(folder / "leaves.ipynb", f.answered("2.2", {"2.2-3": "import os\nos._exit(0)\n" + f.OVERLAP}))
     f.write(folder / "right.ipynb", f.answered("2.2", {"2.2-2": f.SSP, "2.2-3": f.OVERLAP, "2.2-4": f.BLAME}))
-    f.write(folder / "typo.ipynb", f.answered("2.2", {"2.2-3": "def overlapped_step(b, a, L)\n"}))
+    f.write(folder / "typo.ipynb", f.answered("2.2", {"2.2-3": "def overlapped_step(p, a, L, m, h)\n"}))
     (folder / "typo").mkdir()
     (folder / "half.ipynb").write_text('{"nbformat": 4, "cells": [')
     (folder / "conftest.py").write_text("raise SystemExit")
@@ -85,7 +85,7 @@ def test_a_class_is_graded_behind_walls_and_everybody_has_a_row(tmp_path, capsys
         and "7 submissions, seed 3" in said.err
         and re.search(r"^right +2\.2 ", said.out, re.M)
     )
-    assert "15 of 15" not in said.out + (out / "feedback" / "forged.html").read_text()
+    assert "18 of 18" not in said.out + (out / "feedback" / "forged.html").read_text()
 
 
 def test_a_run_is_taken_up_where_it_was_and_only_what_changed_is_graded(quick, folder, tmp_path, capsys):
@@ -93,8 +93,8 @@ def test_a_run_is_taken_up_where_it_was_and_only_what_changed_is_graded(quick, f
     assert command(folder, "--out", out) == OK
     first = totals(out)
     assert first == {
-        "anna.ipynb": ("2.2", "3", "graded"),
-        "bob/2_2 (1).ipynb": ("2.2", "2", "graded"),
+        "anna.ipynb": ("2.2", "4", "graded"),
+        "bob/2_2 (1).ipynb": ("2.2", "3", "graded"),
         "carla.ipynb": ("", "", "UNREADABLE"),
     }
     seed = json.loads((out / "run.json").read_text())["seed"]
@@ -132,7 +132,7 @@ def test_a_grader_that_dies_on_a_submission_has_a_row_for_it_and_exits_with_an_e
     f.write(folder / "dan.ipynb", f.answered("2.2", {"2.2-3": "# THE GRADER DIES\n" + f.OVERLAP}))
     assert command(folder, "--out", tmp_path / "out") == GRADER_ERROR
     got = totals(tmp_path / "out")
-    assert got["dan.ipynb"][2] == "GRADER_ERROR" and got["anna.ipynb"] == ("2.2", "3", "graded")
+    assert got["dan.ipynb"][2] == "GRADER_ERROR" and got["anna.ipynb"] == ("2.2", "4", "graded")
     assert "run the same command again" in capsys.readouterr().err
 
 
@@ -254,7 +254,7 @@ def test_every_command_of_the_guide_does_what_it_says(quick, tmp_path, monkeypat
                 ).returncode
                 == 0
             )
-    assert totals(Path("results"))["anna.ipynb"] == ("2.2", "6", "graded"), (
+    assert totals(Path("results"))["anna.ipynb"] == ("2.2", "7", "graded"), (
         "also after --again: the answer is the same"
     )
     assert (tmp_path / "handout.zip").stat().st_size > 1000

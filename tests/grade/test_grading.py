@@ -102,15 +102,10 @@ def test_other_questions_are_asked_for_another_seed(z):
 
 def test_a_value_is_judged_and_a_blank_one_is_not(z):
     exercise = find("2.2-1")
-    items = [
-        f"{s}: {i}"
-        for s in ("all-reduce", "parameter server", "SSP")
-        for i in ("state", "pace", "hurt most by")
-    ]
-    blank = grade_one(exercise, f"axes = dict.fromkeys({items!r})", name="axes", zygote=z)
-    assert blank.status == "NO_RESULT" and "axes" in blank.message
-    wrong = grade_one(exercise, f"axes = dict.fromkeys({items!r}, 'own copies')", name="axes", zygote=z)
-    assert wrong.status == "WRONG" and "must be one of" in wrong.message
+    blank = grade_one(exercise, "far_ahead = dict.fromkeys(['around', 'posted'])", name="far_ahead", zygote=z)
+    assert blank.status == "NO_RESULT" and "far_ahead" in blank.message
+    wrong = grade_one(exercise, "far_ahead = dict.fromkeys(['around', 'posted'], 1.0)", name="far_ahead", zygote=z)
+    assert wrong.status == "WRONG" and "should have shape" in wrong.message
 
 
 @pytest.mark.parametrize(

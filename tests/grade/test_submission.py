@@ -149,13 +149,16 @@ def test_magics_are_left_out_and_no_line_moves(magic):
 
 
 def test_a_value_may_be_filled_in_where_it_stands_in_a_split_cell_or_elsewhere():
-    id, items = "2.2-1", "axes['all-reduce: pace'] = 'synchronous'"
+    id, items = "2.2-1", "far_ahead['posted'] = np.ones((8, 6))"
     nb = f.released("2.2")
     assert found(nb, id).blank
     nb["cells"].insert(index(nb, id) + 1, f.code(items, f"exercise-{id}"))
     answer = found(nb, id)
     assert (
-        not answer.blank and not answer.note and answer.source.endswith(items) and "axes = {" in answer.source
+        not answer.blank
+        and not answer.note
+        and answer.source.endswith(items)
+        and "far_ahead = {" in answer.source
     )
     nb = f.released("2.2")
     nb["cells"].insert(index(nb, id) + 1, f.code(items))

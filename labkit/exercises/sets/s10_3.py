@@ -1,7 +1,8 @@
 """Problem set 10.3: synchronous SGD, exact, at the price of a barrier.
 
 The judges compute what is right from the questions: the gradient of all rows at once (Bottou, Curtis and Nocedal 2018,
-section 4), order statistics (David and Nagaraja 2003), the ring's bytes (Patarasuk and Yuan 2009). No solutions here.
+section 4), order statistics (David and Nagaraja 2003), backup workers (Chen et al. 2016), the ring's time (Patarasuk and
+Yuan 2009). No solutions here.
 
 Symbols: K workers, b_k rows on worker k, M their sum, w (d,), ``eta`` the learning rate, P parameters.
 """
@@ -9,250 +10,400 @@ Symbols: K workers, b_k rows on worker k, M their sum, w (d,), ``eta`` the learn
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labkit.comm.run import Run
-from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
-from labkit.exercises.sets import dealt, each_rank, talked, unequal, workers
+from labkit.exercises import drawn, measured
+from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
+from labkit.exercises.sets import (
+    Array,
+    Judge,
+    dealt,
+    each_rank,
+    if_it_were,
+    slip,
+    steps,
+    talked,
+    unequal,
+    workers,
+)
 
-Array = NDArray[Any]
+# -- 1: a loop with three faults ------------------------------------------------------------------------------------
 
-
-# -- 1: one synchronous step ----------------------------------------------------------------------------------------
+_Step = list[tuple[Array, Array]]  # of each worker its rows and targets
 
 
 def _sync_step(rng: np.random.Generator) -> Iterator[Case]:
-    for K, empty in ((1, False), (2, False), (3, False), (4, False), (5, False), (4, True)):
-        d = int(rng.integers(5, 9))
-        sizes = unequal(rng, K, 7, (4, 9), empty)
-        X, y = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
-        w, eta = rng.standard_normal(d), float(rng.uniform(0.05, 0.3))
-        args = tuple((Xk, yk, w.copy(), eta) for Xk, yk in dealt(X, y, sizes))
-        label = f"with {workers(K)}" + (", one of them without a row" if empty else "")
-        yield Case(args, _step_judge(w - eta * 2 * X.T @ (X @ w - y) / len(y), w, K, d), K, label)
-
-
-def _step_judge(expected: Array, w: Array, K: int, d: int) -> Any:
-    def judge(run: Run) -> None:
-        talked(run, 8 * max(2 * (K - 1), 1) * (d + 1), "2 (K - 1) (d + 1) numbers of 8 bytes each")
-        for rank, new in enumerate(run.results):
-            if np.shape(new) == np.shape(w) and np.allclose(
-                np.asarray(new, dtype=float), w, rtol=1e-12, atol=1e-14
-            ):
-                raise Wrong(f"rank {rank} returned w as it was given, without a step")
-        each_rank(run, expected, "w after the step")
-
-    return judge
-
-
-# -- 2: unequal shards ----------------------------------------------------------------------------------------------
-
-
-def _combine(rng: np.random.Generator) -> Iterator[Case]:
-    kinds = ("equal shards", "shards of different sizes", "one worker only", "one worker without examples")
-    for label in (*kinds, "several workers without examples"):
-        K, d = (1 if label == "one worker only" else int(rng.integers(3, 9))), int(rng.integers(2, 7))
-        sizes = np.full(K, 16) if label == "equal shards" else rng.integers(1, 40, size=K)
-        if "without" in label:
-            sizes[rng.permutation(K)[: 1 if label.startswith("one") else 2]] = 0
-        means = rng.standard_normal((K, d))
-        expected = np.array(
-            [sum(float(b) * float(m) for b, m in zip(sizes, column, strict=True)) for column in means.T]
-        )
-        means[sizes == 0] = np.nan  # there is no mean of nothing
-        yield Case(
-            (means, sizes), _array_judge(expected / sizes.sum(), "the mean gradient"), label=f"with {label}"
-        )
-
-
-def _array_judge(expected: Array, what: str) -> Any:
-    def judge(answer: Any) -> None:
-        same_array(answer, expected, what, rtol=1e-9, atol=1e-12)
-
-    return judge
-
-
-# -- 3: the expected slowest ----------------------------------------------------------------------------------------
-
-
-def _expected_slowest(rng: np.random.Generator) -> Iterator[Case]:
-    for kind in ("uniform", "exponential"):
-        for K in (1, 2, int(rng.integers(3, 20)), int(rng.integers(200, 2000)), 50_000):
-            a, b = (float(x) for x in rng.uniform(0.01, 0.2, size=2))
-            if kind == "uniform":
-                expected = (a + K * (a + b)) / (K + 1)
-                args, how = (kind, K, a, a + b), f"low = {a:.3f}, high = {a + b:.3f}"
-            else:
-                expected = a + b * math.fsum(1 / k for k in range(1, K + 1))
-                args, how = (kind, K, a, b), f"shift = {a:.3f}, scale = {b:.3f}"
-            label = f"{kind} law, with {workers(K)}, {how} seconds"
-            yield Case(args, _close_judge(expected, "the expected slowest time"), label=label)
-
-
-def _close_judge(expected: float, what: str) -> Any:
-    def judge(answer: Any) -> None:
-        close(answer, expected, what, rtol=1e-8)
-
-    return judge
-
-
-# -- 4: the share of communication ----------------------------------------------------------------------------------
-
-
-def _communication(rng: np.random.Generator) -> Iterator[Case]:
-    yield _communication_case(8, 200_000_000, 4, 0.080, 10e9, "the lab's model and network")
-    # Powers of two: at K = 2 communication and computation are equal to the last bit.
-    yield _communication_case(5, 2**20, 4, 2.0**-8, 2.0**30, "where they tie at one K")
-    slow = int(rng.integers(1, 9)) * 10**6
-    yield _communication_case(int(rng.integers(2, 40)), slow, 2, slow / 1e9, 1e9, "2-byte parameters")
-    yield _communication_case(16, 10**6, 4, 0.5, 1e9, "a short vector and a long computation")
-    late = 10**8 * int(rng.integers(1, 5))
-    yield _communication_case(
-        64, late, 4, 2 * 4 * late / 1e10 * (1 - 1 / rng.uniform(150.3, 180.7)), 1e10, "a close race"
-    )
-    yield _communication_case(1, 10**7, 8, 0.001, 1e9, "with K = 1 worker")
-
-
-def _communication_case(K: int, P: int, itemsize: int, t_comp: float, beta: float, label: str) -> Case:
-    n = P * itemsize / beta
-    share = (2 * (K - 1) / K * n) / (2 * (K - 1) / K * n + t_comp)
-    # 2 (K - 1) / K n > t: the first K beyond 2 n / (2 n - t), where 2 n > t at all
-    first = math.floor(2 * n / (2 * n - t_comp) * (1 + 1e-12)) + 1 if 2 * n > t_comp else None
-    says = f"{label}: K = {K}, P = {P}, {itemsize} bytes each, t_comp = {t_comp:.4g} s, beta = {beta:.4g} bytes/s"
-    return Case((K, P, itemsize, t_comp, beta), _communication_judge(share, first), label=says)
-
-
-def _communication_judge(share: float, first: int | None) -> Any:
-    def judge(answer: Any) -> None:
-        pair = _parts(answer, ("share", "first_K"))
-        close(pair[0], share, "the share") if share else _zero(pair[0], "the share")
-        if first is None:
-            if pair[1] is not None:
-                raise Wrong(
-                    f"first_K is {pair[1]!r}, but is there any K at which communication takes longer?"
-                )
-            return
-        if pair[1] is None:
-            raise Wrong("first_K is None, but for enough workers communication does take longer here")
-        if number(pair[1], "first_K") != int(number(pair[1], "first_K")):
-            raise Wrong(f"first_K should be a whole number of workers, but is {pair[1]!r}")
-        close(pair[1], first, "first_K")
-
-    return judge
-
-
-def _zero(answer: Any, what: str) -> None:
-    if abs(number(answer, what)) > 1e-12:
-        raise Wrong(f"{what} is too large: {number(answer, what):.6g}")
-
-
-def _parts(answer: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-    if not isinstance(answer, (tuple, list)) or len(answer) != len(names):
-        raise Wrong(f"return {len(names)} things, {', '.join(names)}, not {type(answer).__name__}")
-    return tuple(answer)
-
-
-# -- 5: a broken loop -----------------------------------------------------------------------------------------------
-
-
-def _clipped_step(rng: np.random.Generator) -> Iterator[Case]:
-    for K, short, even in (
-        (1, False, True),
-        (2, False, True),
-        (3, False, False),
-        (4, True, False),
-        (5, False, False),
+    for K, kind in (
+        (1, "long gradients"),
+        (2, "equal shards"),
+        (4, "unequal shards"),
+        (3, "unequal shards, short gradients"),
+        (5, "unequal shards, somebody without a row"),
     ):
-        d = int(rng.integers(5, 9))
-        sizes = np.full(K, 12) if even else unequal(rng, K, 5, (1, 9))
-        means = rng.standard_normal((K, d)) * rng.uniform(0.5, 5, size=(K, 1))
-        w, eta = rng.standard_normal(d), float(rng.uniform(0.05, 0.3))
-        mean = sizes @ means / sizes.sum()
-        longer = 1.7 if short else 0.6  # c over the mean's length
-        c = float(np.linalg.norm(mean)) * longer
-        args = tuple((b * g, int(b), w.copy(), eta, c) for g, b in zip(means, sizes, strict=True))
-        how = "the mean is shorter than c" if short else "the mean is longer than c"
-        label = f"with {workers(K)}, {'equal' if even else 'unequal'} shards; {how}"
-        yield Case(args, _step_judge(w - eta * mean * min(1.0, longer), w, K, d), K, label)
+        d, T = int(rng.integers(4, 7)), 3
+        run = []
+        for _ in range(T):
+            sizes = np.full(K, 8) if kind[:5] == "equal" else unequal(rng, K, 5, (2, 6), "without" in kind)
+            X = rng.standard_normal((sizes.sum(), d))
+            run.append(dealt(X, rng.standard_normal(sizes.sum()), sizes))
+        w, eta, decay = rng.standard_normal(d), float(rng.uniform(0.05, 0.2)), float(rng.uniform(0.2, 0.5))
+        c = 1e3 if "short" in kind else float(rng.uniform(0.5, 1.5))
+        yield _loop_case(run, w, (eta, decay, c), f"with {workers(K)}: {kind}")
+
+
+def _loop_case(run: list[_Step], w: Array, recipe: tuple[float, ...], label: str) -> Case:
+    right, T = _walk(run, w, recipe), len(run)
+    args = tuple(([step[k] for step in run], w.copy(), *recipe) for k in range(len(run[0])))
+    known = (
+        ("That is what comes of the mean of the workers' means: a row counts more on a worker that has few.", "means"),
+        ("That is what comes of clipping on each worker: a mean of shortened vectors is no shortened mean.", "each"),
+        ("That is what comes of stretching short gradients: clipping only ever shortens.", "stretched"),
+        ("That is what comes of leaving the decay out of what is clipped.", "decay last"),
+        ("That is what comes of adding the decay on every worker, before the sum.", "decay K times"),
+    )  # fmt: skip
+    wrong = [(sentence, _walk(run, w, recipe, fault)) for sentence, fault in known]
+    mistakes = if_it_were(partial(_walked, T), *(x for x in wrong if not np.allclose(x[1], right)))
+    return Case(args, _walked(T, right), len(args), label, mistakes=mistakes)
+
+
+def _walk(run: list[_Step], w: Array, recipe: tuple[float, ...], fault: str = "") -> Array:
+    """Where one worker with everybody's rows walks to; fault: what is done wrongly on the way."""
+    eta, decay, c = recipe
+    for step in run:
+        extra = decay * w * (len(step) if fault == "decay K times" else 1)
+        means = [(2 * X.T @ (X @ w - y) / len(y), len(y)) for X, y in step if len(y)]
+        if fault == "each":
+            means = [(_clipped(g + extra, c), b) for g, b in means]
+        g = np.average(
+            [g for g, _ in means], axis=0, weights=[1 if fault == "means" else b for _, b in means]
+        )
+        if fault != "each":
+            g = g + extra * (fault != "decay last")
+            g = g * c / np.linalg.norm(g) if fault == "stretched" else _clipped(g, c)
+        w = w - eta * (g + extra * (fault == "decay last"))
+    return w
+
+
+def _clipped(g: Array, c: float) -> Array:
+    return g * min(1.0, c / float(np.linalg.norm(g)))
+
+
+def _walked(T: int, expected: Array) -> Judge:
+    def judge(run: Run) -> None:
+        most = 16 * (run.K - 1) * (len(expected) + 1) * T
+        talked(run, most, "2 (K - 1) (d + 1) numbers of 8 bytes each a step")
+        each_rank(run, expected, "w after the last step")
+
+    return judge
+
+
+# -- 2: seven boxes -------------------------------------------------------------------------------------------------
+
+_K, _B, _C = 4, 8, 1.0
+_FAULTS = (
+    "nothing", "mean of means", "fixed divisor", "padding", "lost repeats", "clipped alone", "same masks",
+)  # fmt: skip
+
+
+def _box(fault: str, drawn_once: int) -> Callable[..., Array]:
+    """A job with this fault, to be asked. drawn_once: what its masks and the order of its additions come from."""
+
+    def job(rows: Any, seed: Any = None, /) -> Array:
+        shards = [np.array(part, dtype=float) for part in rows]
+        shapes = {part.shape[1:] for part in shards}
+        if len(shards) != _K or len(shapes) > 1 or any(part.ndim != 2 or len(part) == 0 for part in shards):
+            raise ValueError(f"rows must be {_K} arrays (b_k, d), each with a row at least")
+        if fault == "lost repeats":
+            first = np.unique(np.concatenate(shards), axis=0, return_index=True)[1]
+            edges = np.cumsum([len(part) for part in shards])[:-1]
+            keep = np.split(np.isin(np.arange(sum(map(len, shards))), first), edges)
+            shards = [part[mine] for part, mine in zip(shards, keep, strict=True)]
+        if seed is not None:
+            whose = [0] * _K if fault == "same masks" else range(_K)
+            masks = [np.random.default_rng([drawn_once, int(seed), k]).random(10_000) < 0.5 for k in whose]
+            shards = [2 * part * mask[: len(part), None] for part, mask in zip(shards, masks, strict=True)]
+        counts = np.array([len(part) for part in shards])
+        if fault == "padding":
+            shards = [part[np.arange(counts.max()) % len(part)] for part in shards]
+        means = np.array([part.sum(axis=0) / max(len(part), 1) for part in shards])
+        if fault == "clipped alone":
+            return counts @ np.array([_shorter(g) for g in means]) / counts.sum()
+        if fault == "mean of means":
+            return _shorter(means.mean(axis=0))
+        every = np.concatenate(shards)
+        total = every[np.random.default_rng(drawn_once).permutation(len(every))].sum(axis=0)
+        return _shorter(total / (_K * _B if fault == "fixed divisor" else len(every)))
+
+    return job
+
+
+def _shorter(g: Array) -> Array:
+    length = float(np.linalg.norm(g))
+    return g * (_C / length) if length > _C else g
+
+
+def _boxes(rng: np.random.Generator) -> Iterator[Case]:
+    for i, fault in enumerate(rng.permutation(_FAULTS)):
+        yield _box_case(str(fault), int(rng.integers(2**31)), f"box {i + 1}")
+
+
+def _box_case(fault: str, drawn_once: int, label: str) -> Case:
+    def judge(answer: Any) -> None:
+        if not isinstance(answer, str) or answer not in _FAULTS:
+            raise Wrong(f"return one of {', '.join(map(repr, _FAULTS))}, not {answer!r}")
+        if answer == fault:
+            return
+        if fault == "nothing":
+            raise Wrong(f"this box is right, and you say {answer!r}: is what you saw more than rounding?")
+        if answer == "nothing":
+            raise Wrong(f"this box is wrong, and your experiments can't tell: {_UNSEEN[fault]}")
+        raise Wrong(f"this box is wrong, but not by {answer!r}: {_UNLIKE[answer]}")
+
+    return Case((_box(fault, drawn_once),), judge, label=label)
+
+
+_UNSEEN = {
+    "mean of means": "has each worker had as many rows as every other?",
+    "fixed divisor": "have you only ever given it a full batch?",
+    "padding": "were the shards all of one length, or the rows of a worker all alike?",
+    "lost repeats": "did all your rows differ?",
+    "clipped alone": "were the workers' gradients all short, or all alike?",
+    "same masks": "did you ever switch the dropout on?",
+}
+_UNLIKE = {
+    "mean of means": "does each worker as a whole count alike, and each of its rows, too?",
+    "fixed divisor": "is the result off by one factor, the same for any rows of these sizes?",
+    "padding": "which rows would count twice, and do these?",
+    "lost repeats": "does it still happen when no row occurs twice?",
+    "clipped alone": "does it still happen when all rows are short?",
+    "same masks": "does it also happen without dropout?",
+}
+
+# -- 3: the slowest of K, and doing without it ----------------------------------------------------------------------
+
+
+def _slowest(rng: np.random.Generator) -> Iterator[Case]:
+    for K, b in ((1, 0), (2, 1), (8, 0), (int(rng.integers(5, 40)), 3), (5000, 50)):
+        yield _slowest_case(K, b, *(float(x) for x in rng.uniform(0.01, 0.2, size=2)))
+
+
+def _slowest_case(K: int, b: int, a: float, theta: float) -> Case:
+    still = np.arange(K, 0, -1.0)
+    H = math.fsum(1 / still)
+    doubled = math.fsum(1 / j for j in range(K + 1, 2 * K + 1))
+    expected = {
+        "gaps": theta / still,
+        "step": a + theta * H,
+        "variance": theta**2 * math.fsum(1 / still**2),
+        "doubling": theta * doubled,
+        "waiting": theta * K * (H - 1),
+        "backup": a + theta * math.fsum(1 / still[: K - b]),
+    }
+    known = (
+        ("Your 'gaps' are those of the last to finish first: is more or less time between finishes at the beginning?",
+         "gaps", theta / still[::-1]),
+        ("Your 'gaps' don't depend on how many are still busy.", "gaps", np.full(K, theta)),
+        ("Your 'step' says that K workers are as slow as their logarithm: near, but not exact.",
+         "step", a + theta * math.log(K)),
+        ("Your 'variance' adds standard deviations. Of independent gaps something else adds up.",
+         "variance", (theta * H) ** 2),
+        ("Your 'waiting' is one worker's. All of them wait.", "waiting", theta * (H - 1)),
+        ("Your 'backup' is the step of a smaller group, from which nobody is left out.",
+         "backup", a + theta * math.fsum(1 / still[b:])),
+        ("Your 'doubling' is where it goes for very many workers, not what it is for these.",
+         "doubling", theta * math.log(2)),
+    )  # fmt: skip
+    label = f"with {workers(K)}, {b} spare, at least {a:.3f} s, {theta:.3f} s more on average"
+    return Case((K, b, a, theta), steps(expected, 1e-8), label=label, mistakes=slips(expected, *known))
+
+
+def slips(expected: dict[str, Any], *known: tuple[str, str, Any]) -> tuple[tuple[str, Judge], ...]:
+    """A case's ``mistakes``, (sentence, step, value) each: those that are mistakes with these numbers."""
+    wrong = [x for x in known if not np.allclose(x[2], expected[x[1]], rtol=1e-7, atol=0)]
+    return tuple((sentence, slip(step, value)) for sentence, step, value in wrong)
+
+
+# -- 4: the step against K ------------------------------------------------------------------------------------------
+
+
+def _scaling(rng: np.random.Generator) -> Iterator[Case]:
+    for most, n in ((11, 8e6), (12, 4e8)):
+        tau, theta = (float(x) for x in rng.uniform((1e-4, 0.002), (3e-4, 0.005)))
+        yield _scaling_case(2 ** np.arange(most), tau, theta, n)
+
+
+def _scaling_case(Ks: Array, tau: float, theta: float, n: float, b: int = 64, B: int = 2048) -> Case:
+    beta = 10e9
+    H = np.array([math.fsum(1 / j for j in range(1, k + 1)) for k in Ks])
+    share = 2 * (Ks - 1) / Ks
+
+    def figure(H: Any = H, share: Any = share, unit: float = 1e3, marked: bool = True) -> Judge:
+        weak, strong = (unit * (tau * rows + theta * H + share * n / beta) for rows in (b, B / Ks))
+        best = slice(int(strong.argmin()), int(strong.argmin()) + 1)
+
+        def judge(answer: Any) -> None:
+            axes = drawn.shown(answer)
+            drawn.labelled(axes, "x")
+            drawn.labelled(axes, "y", "ms")
+            if axes["xscale"] != "log":
+                raise Wrong("the x axis is not logarithmic: the small K stand on top of each other")
+            drawn.curve(axes, Ks, weak, "the step with b rows on each worker")
+            drawn.curve(axes, Ks, strong, "the step where one batch is divided")
+            drawn.curve(axes, Ks, unit * share * n / beta, "the all-reduce alone")
+            if marked:
+                drawn.curve(axes, Ks[best], strong[best], "the K with the shortest step of the divided batch")
+
+        return judge
+
+    mistakes = if_it_were(
+        lambda wrong: figure(**wrong),
+        ("The curves are right. Which K do you recommend, and where is it marked?", {"marked": False}),
+        ("The heights are seconds, and the label says ms.", {"unit": 1.0}),
+        ("Here nobody waits for the slowest: the curves have the mean of one worker in them.", {"H": 1.0}),
+        (
+            "Here a worker sends as many bytes when it is alone as among many.",
+            {"share": np.full(len(Ks), 2.0)},
+        ),
+        ("Here a worker sends the whole vector in each round of the ring.", {"share": 2 * (Ks - 1)}),
+    )
+    says = f"{len(Ks)} values of K, a vector of {n / 1e6:.0f} MB"
+    return Case((Ks.tolist(), b, B, tau, theta, n, beta), figure(), label=says, mistakes=mistakes)
+
+
+# -- 5: what one slow worker costs, measured ------------------------------------------------------------------------
+
+_SLOWER, _BASE_MS = (1.0, 1.04, 1.5), 20.0
+
+
+def _measured(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _cost)
+
+
+def _cost(answer: Any) -> None:
+    keys = ("data", "predicted_ms", "cost_ms", "decided", "lies", "repeats")
+    if not isinstance(answer, dict) or set(answer) != set(keys):
+        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, keys))}")
+    data = measured.read(answer["data"], 3, 8)
+    if sorted(map(str, data.at)) != sorted(map(str, _SLOWER)):
+        raise Wrong("the data must be of the slowdowns 1.0, 1.04 and 1.5")
+    ms = {at: 1e3 * data.values[list(data.at).index(at)] for at in _SLOWER}
+    if any(ms[at].min() < 0.98 * at * _BASE_MS for at in _SLOWER):
+        raise Wrong("a step was shorter than its slowest worker computes: are these seconds, of one step?")
+    n, alike = data.values.shape[1], ms[1.0]
+    slowed = np.array([ms[at] for at in _SLOWER[1:]])
+    predicted = (np.array(_SLOWER[1:]) - 1) * _BASE_MS
+    near(
+        answer["predicted_ms"], predicted, "predicted_ms",
+        (predicted + _BASE_MS, "predicted_ms is all that the slow one computes, not what it adds"),
+        (predicted / 4, "predicted_ms shares the delay among four: do three of them go on meanwhile?"),
+    )  # fmt: skip
+    pairs = slowed - alike
+    s = pairs.std(axis=1, ddof=1)
+
+    def interval(half: Array) -> Array:
+        return np.stack([pairs.mean(axis=1) - half, pairs.mean(axis=1) + half], axis=1)
+
+    apart = np.sqrt(slowed.var(axis=1, ddof=1) + alike.var(ddof=1))
+    right = interval(2 * s / math.sqrt(n))
+    near(
+        answer["cost_ms"], right, "cost_ms",
+        (interval(2 * apart / math.sqrt(n)), "cost_ms forgets which runs are of one round: what they share drops out"),
+        (interval(2 * s), "cost_ms says where the difference of a single round lies, not where its mean does"),
+        (interval(s / math.sqrt(n)), "cost_ms goes one standard error up and down"),
+    )  # fmt: skip
+    given = answer["decided"]
+    if np.shape(given) != (2,) or any(x not in (True, False) for x in given):
+        raise Wrong("decided should be two times True or False")
+    if [bool(x) for x in given] != list(right[:, 0] > 0):
+        raise Wrong("'decided' does not follow from your intervals: which of them hold the cost zero?")
+    where = np.where(predicted < right[:, 0], "below", np.where(predicted > right[:, 1], "above", "inside"))
+    if list(given := answer["lies"]) != where.tolist():
+        raise Wrong(f"'lies' is {given!r}: of your own intervals that is not true")
+    ratio, repeats = 2 * s[0] / predicted[0], number(answer["repeats"], "repeats")
+    off = abs(repeats - max(2, math.ceil(ratio**2)))
+    if off > 1 >= abs(repeats - ratio):
+        raise Wrong("'repeats' grows like the scatter: how much narrower does four times as many make it?")
+    if off > 1:
+        raise Wrong(f"'repeats' does not follow from your scatter: {answer['repeats']}")
+
+
+def near(given: Any, expected: Any, what: str, *known: tuple[Any, str]) -> None:
+    """Wrong unless ``given`` is right to 0.005 ms; known: values of mistakes, each with what it is."""
+
+    def same(value: Any) -> bool:
+        return np.shape(given) == np.shape(value) and np.allclose(given, value, rtol=0, atol=0.0051)
+
+    said = [sentence for value, sentence in known if same(value)]
+    if said and not same(expected):
+        raise Wrong(said[0])
+    same_array(given, np.asarray(expected), what, rtol=0, atol=0.0051)
 
 
 # -- 6: the audit ---------------------------------------------------------------------------------------------------
 
+_CAUSES = ("clock", "loader", "network")
+
 
 def _audit(rng: np.random.Generator) -> Iterator[Case]:
-    yield _audit_case(22.0, 41.0, 0.7, 0.0, "the case of the lab")
-    yield _audit_case(22.0, 41.0, 0.7, 0.25, "the same job, a quarter of whose step is communication")
-    for _ in range(3):
-        before, clock, f = (float(x) for x in rng.uniform((10, 0.5, 0.05), (60, 0.9, 0.6)))
-        yield _audit_case(before, before * float(rng.uniform(1.1, 2.5)), clock, f, f"{before:.1f} min before")
+    yield _audit_case(rng, 0.0, 0.0, 0.3, "a clock alone")
+    yield _audit_case(rng, 0.08, 0.0, 0.3, "a slow loader of another rank, hidden behind the clock")
+    yield _audit_case(rng, 0.06, 0.6, 0.3, "a bit of everything")
+    yield _audit_case(rng, 0.25, 0.5, 0.1, "a loader that hides the clock")
 
 
-def _audit_case(before: float, after: float, clock: float, f: float, label: str) -> Case:
-    explained = before * f + before * (1 - f) / clock
-    clock_needed = before * (1 - f) / (after - before * f)
-    says = f"{label}: {before:.1f} to {after:.1f} min, clock at {clock:.2f}, communication share {f:.2f}"
+def _audit_case(rng: np.random.Generator, loader: float, network: float, clock: float, kind: str) -> Case:
+    K, n, T = int(rng.integers(4, 10)), float(rng.uniform(0.2, 1.0)) * 1e9, int(rng.integers(3000, 8000))
+    hot, late = rng.permutation(K)[:2]
+    load, compute, beta = rng.uniform(0.004, 0.01, K), rng.uniform(0.19, 0.21, K), 10e9
+    before: dict[str, Any] = {"load": load, "compute": compute, "beta": beta}
+    now: dict[str, Any] = {"load": load.copy(), "compute": compute.copy(), "beta": beta * (1 - network)}
+    now["compute"][hot] /= 1 - clock
+    now["load"][late] += loader
 
-    def judge(answer: Any) -> None:
-        names = ("explained_min", "unexplained_min", "clock_needed")
-        for given, expected, name in zip(
-            _parts(answer, names), (explained, after - explained, clock_needed), names, strict=True
-        ):
-            close(given, expected, name, rtol=1e-8)
+    def minutes(load: Array, compute: Array, beta: float, slowest: Any = lambda x, y: (x + y).max()) -> float:
+        return T / 60 * float(slowest(load, compute) + 2 * (K - 1) / K * n / beta)
 
-    return Case((before, after, clock, f), judge, label=says)
+    def answer(**how: Any) -> dict[str, float]:
+        part = dict(zip(_CAUSES, ("compute", "load", "beta"), strict=True))
+        alone = {f"{c} alone": minutes(**before | {p: now[p]}, **how) for c, p in part.items()}
+        return alone | {f"{c} mended": minutes(**now | {p: before[p]}, **how) for c, p in part.items()}
+
+    expected, was, took = answer(), minutes(**before), minutes(**now)
+    mean, apart = answer(slowest=lambda x, y: (x + y).mean()), answer(slowest=lambda x, y: x.max() + y.max())
+    added = {c: took - expected[f"{c} alone"] + was for c in _CAUSES}
+    mistakes = slips(
+        expected,
+        ("This takes the workers' mean, as if they did not wait for one another.", "clock alone", mean["clock alone"]),
+        ("This adds the slowest loader to the slowest GPU, though they may be two ranks.",
+         "clock alone", apart["clock alone"]),
+        ("Your 'clock alone' stretches the whole step. Does all of it run on that clock?",
+         "clock alone", was / (1 - clock)),
+        ("Your 'loader mended' takes off what the loader alone puts on. Did the others wait for that rank?",
+         "loader mended", added["loader"]),
+        ("Your 'clock mended' takes off what the clock alone puts on. Is there nobody else to wait for then?",
+         "clock mended", added["clock"]),
+        ("Your 'network alone' sends the vector once. How much of it passes a link of the ring?",
+         "network alone", was + T / 60 * n * (1 / now["beta"] - 2 * (K - 1) / K / beta)),
+    )  # fmt: skip
+    label = f"{kind}: {was:.1f} to {took:.1f} minutes, K = {K}"
+    return Case((before, now, n, T), steps(expected), label=label, mistakes=mistakes)
 
 
 EXERCISES = (
     Exercise(
-        "10.3-1",
-        "One synchronous step",
-        "build",
-        4,
-        "sync_step",
-        _sync_step,
-        objectives=(1,),
+        "10.3-1", "Three faults, no error message", "debug", 4, "sync_step", _sync_step, objectives=(1, 2),
         withheld=("labkit.learn.sync_sgd", "labkit.sgd.one_step"),
     ),
+    Exercise("10.3-2", "Seven boxes", "debug", 4, "diagnose", _boxes, objectives=(1, 2)),
     Exercise(
-        "10.3-2",
-        "Weights for unequal shards",
-        "build",
-        2,
-        "combine",
-        _combine,
-        objectives=(2,),
+        "10.3-3", "The slowest of K, and doing without it", "derive", 3, "slowest_of_K", _slowest, objectives=(3,)
     ),
-    Exercise(
-        "10.3-3",
-        "The slowest of K, in closed form",
-        "build",
-        3,
-        "expected_slowest",
-        _expected_slowest,
-        objectives=(3,),
-    ),
-    Exercise(
-        "10.3-4",
-        "When does the network take over?",
-        "build",
-        3,
-        "communication",
-        _communication,
-        objectives=(4,),
-    ),
-    Exercise(
-        "10.3-5",
-        "Mend the clipping",
-        "debug",
-        4,
-        "clipped_step",
-        _clipped_step,
-        objectives=(2,),
-        withheld=("labkit.learn.sync_sgd", "labkit.sgd.one_step"),
-    ),
-    Exercise("10.3-6", "The audit", "build", 2, "audit", _audit, objectives=(3, 4)),
-)
+    Exercise("10.3-4", "How far does it scale?", "plot", 3, "scaling", _scaling, objectives=(3, 4)),
+    Exercise("10.3-5", "What one slow worker costs", "measure", 3, "", _measured, objectives=(3,)),
+    Exercise("10.3-6", "The audit", "criticise", 3, "audit", _audit, objectives=(3, 4)),
+)  # fmt: skip

@@ -1,186 +1,316 @@
-"""Set 2.2, barriers: the two axes, SSP's finish times, overlap, whom to blame, a barrier by hand, and what hurts whom.
+"""Set 2.2, barriers: blocking or in step, a leak in the slack, a hiccup under overlap, whom to blame, three
+supersteps of a real machine, and what hurts whom.
 
-Sources: Valiant 1990 (BSP), Ho et al. 2013 (SSP), Li et al. 2020, section 3.2.3 (overlap).
+Sources: Valiant 1990 (BSP), Ho et al. 2013 (SSP), Li et al. 2020, section 3.2.3 (overlap). No solutions here.
 Symbols: K workers, T steps, S synchronisation points, L buckets, s ``slack``. Times are seconds.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from labkit.exercises.exercise import Case, Exercise, Wrong, choices, close, number, same_array
+from labkit.comm import Simulated, launch
+from labkit.exercises import measured
+from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
+from labkit.exercises.sets import Array, Judge, if_it_were, steps
+from labkit.exercises.sets.s10_3 import near, slips
 from labkit.network import Link
-from labkit.timing import Kind, StaleSynchronous, overlap
 
-# -- 2.2-1: two axes ------------------------------------------------------------------------------------
+_INSTANT = Simulated(link=Link(alpha=0.0, beta=1e15))
 
-_SYSTEMS = ("all-reduce", "parameter server", "SSP")
-_STATE = ("own copies", "one copy")
-_PACE = ("synchronous", "bounded", "asynchronous")
-_HURT = ("any hiccup", "old parameters", "always slow")
-_OPTIONS = {
-    f"{system}: {item}": options
-    for system in _SYSTEMS
-    for item, options in (("state", _STATE), ("pace", _PACE), ("hurt most by", _HURT))
-}
-_SEALED = {
-    "all-reduce: state": "481efe98c9c3ac29",
-    "all-reduce: pace": "b9040127c4f761fe",
-    "all-reduce: hurt most by": "1fe2a15613ffc854",
-    "parameter server: state": "2b5dc9578bee414d",
-    "parameter server: pace": "f85ae1418b72f654",
-    "parameter server: hurt most by": "8832b574e3893482",
-    "SSP: state": "0264d5590651a0b0",
-    "SSP: pace": "18a7b2763068a576",
-    "SSP: hurt most by": "341d7a77b263f551",
-}
+# -- 2.2-1: blocking, and in step -----------------------------------------------------------------------
+
+_K, _T = 8, 6
 
 
-def _axes(rng: np.random.Generator) -> Iterator[Case]:
-    yield Case((), choices("2.2-1", _OPTIONS, _SEALED))
+def _around(comm: Any, work_s: Array) -> list[float]:
+    done, right, left = [], (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
+    for t in comm.steps(len(work_s)):
+        comm.compute(seconds=work_s[t])
+        comm.sendrecv(np.zeros(1), right, np.empty(1), left)
+        done.append(comm.now())
+    return done
 
 
-# -- 2.2-2: SSP -----------------------------------------------------------------------------------------
+def _posted(comm: Any, work_s: Array) -> list[float]:
+    done, others = [], [k for k in range(comm.K) if k != comm.rank]
+    for t in comm.steps(len(work_s)):
+        under_way = [comm.irecv(np.empty(1), k) for k in others]
+        under_way += [comm.isend(np.zeros(1), k) for k in others]
+        comm.compute(seconds=work_s[t])
+        for request in under_way:
+            request.wait()
+        done.append(comm.now())
+    return done
 
 
-def _ssp(rng: np.random.Generator) -> Iterator[Case]:
-    for K, T, slack, label in [
-        (2, 4, 0, "s = 0, where SSP is BSP"),
-        (3, 6, 1, "s = 1"),
-        (4, 12, 3, "s = 3"),
-        (5, 7, 7, "s = T, where nobody waits"),
-        (1, 5, 0, "one worker"),
-        (6, 1, 2, "a single step"),
-    ]:
-        X = rng.exponential(1.0, (K, T)) + 0.1
-        yield Case(
-            (X, slack),
-            _finish(StaleSynchronous(slack).timeline(X).arrivals_s),
-            label=f"K = {K}, T = {T}, {label}",
-        )
+# Each program with the farthest that one worker can get ahead of another, in finished steps.
+_PROGRAMS = {"around": (_around, _K // 2 - 1), "posted": (_posted, 1)}
 
 
-def _finish(expected: np.ndarray) -> Callable[[Any], None]:
-    def judge(F: Any) -> None:
-        same_array(F, expected, "F", atol=1e30)  # the shape, and that all is finite
-        off = np.asarray(F, dtype=float) - expected
-        wrong = np.abs(off) > 1e-9 * expected
-        if wrong.any():
-            t = int(wrong.any(axis=0).argmax())  # the first step at which anybody is off
-            k = int(wrong[:, t].argmax())
-            way = (
-                "early: it did not wait for all it has to"
-                if off[k, t] < 0
-                else "late: it waited for too much"
-            )
-            raise Wrong(f"worker {k} finishes step {t} too {way}; the steps before are right")
+def _lead(program: Callable[..., Any], X: Array) -> int:
+    """The most finished steps by which one worker is ahead of another, at any moment."""
+    run = launch(lambda comm: program(comm, X[comm.rank]), _K, world=_INSTANT)
+    F = np.array(run.results)
+    finished = (F[None] <= F.ravel()[:, None, None] + 1e-9).sum(axis=2)  # (moments, K)
+    return int(np.ptp(finished, axis=1).max())
+
+
+def _drift(rng: np.random.Generator) -> Iterator[Case]:
+    def judge(answer: Any) -> None:
+        if not isinstance(answer, dict) or set(answer) != set(_PROGRAMS):
+            raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, _PROGRAMS))}")
+        for name, (program, most) in _PROGRAMS.items():
+            same_array(answer[name], np.zeros((_K, _T)), f"the times {name!r}", atol=1e30)
+            X = np.asarray(answer[name], dtype=float)
+            if X.min() < 0 or X.max() > 1000:
+                raise Wrong(f"the times {name!r} must be from 0 to 1000 seconds")
+            if (lead := _lead(program, X)) == 0:
+                raise Wrong(f"{name!r}: all eight finish side by side, so nothing tells whether they have to")
+            if lead < most:
+                raise Wrong(_short(name, lead, X))
+
+    yield Case((), judge)
+
+
+def _short(name: str, lead: int, X: Array) -> str:
+    said = f"{name!r}: one worker gets {lead} steps ahead of another, and could get further; "
+    longest = X.max(axis=1)
+    if (longest > 0.5 * longest.max()).sum() > 1:
+        return said + "several workers are late at some time here, and hold each other up"
+    if longest.max() < 0.5 * X[longest.argmax()].sum():
+        return said + "your slowest lets go of the others in each of its steps"
+    return said + "how long does the one in front need for that?"
+
+
+# -- 2.2-2: the slack that leaks ------------------------------------------------------------------------
+
+
+def _ends(work: list[Array], slack: int, slowest: Callable[..., float] = max) -> list[Array]:
+    """When each worker finishes each of its own steps; who has none left holds nobody back."""
+    F: list[list[float]] = [[0.0] for _ in work]  # and before the first
+    for t in range(max(map(len, work))):
+        there = [f[min(max(t - slack, 0), len(x))] for f, x in zip(F, work, strict=True)]
+        for k, x in enumerate(work):
+            if t < len(x):
+                free = slowest(there[:k] + there[k + 1 :], default=0.0)
+                F[k].append(max(F[k][-1], free) + float(x[t]))
+    return [np.array(f[1:]) for f in F]
+
+
+def _slack_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for K, slack, kind in (
+        (1, 0, "one worker"),
+        (2, 1, "two workers"),
+        (4, 1, "one of four slow"),
+        (3, 0, "s = 0, a barrier"),
+        (5, 2, "hiccups"),
+        (4, 2, "unequally many steps"),
+    ):
+        T = int(rng.integers(8, 12))
+        steps_of = rng.permutation(np.arange(K) * 3 + 4) if kind.startswith("unequally") else np.full(K, T)
+        work = [rng.exponential(0.010, n) + 0.005 for n in steps_of]
+        if kind.startswith("one of"):
+            work[int(rng.integers(K))] *= 6
+        yield _slack_case(work, slack, kind)
+
+
+def _slack_case(work: list[Array], slack: int, kind: str) -> Case:
+    label = f"K = {len(work)}, s = {slack}: {kind}; steps: {', '.join(str(len(x)) for x in work)}"
+    mistakes = if_it_were(
+        _finishes,
+        ("Nobody waits for anybody here, whatever the slack is.", [np.cumsum(x) for x in work]),
+        ("Somebody may be one step further ahead here than the slack says.", _ends(work, slack + 1)),
+        ("This waits as at a barrier after every step: the slack is not used.", _ends(work, 0)),
+        (
+            "Here it is enough that the fastest is near: the slow ones are left behind.",
+            _ends(work, slack, min),
+        ),
+    )
+    args = tuple((x.tolist(), slack) for x in work)
+    known = mistakes[: min(2 * len(work) - 1, 4) if slack else 0]  # of fewer, some are right
+    return Case(args, _finishes(_ends(work, slack)), len(work), label, _INSTANT, clock=True, mistakes=known)
+
+
+def _finishes(expected: list[Array]) -> Judge:
+    def judge(run: Any) -> None:
+        for k, F in enumerate(expected):
+            same_array(run.results[k], F, f"what rank {k} returns", atol=1e30)
+            off = np.asarray(run.results[k], dtype=float) - F
+            if (wrong := np.abs(off) > 1e-6 * F).any():
+                t = int(wrong.argmax())
+                raise Wrong(
+                    f"rank {k} finishes step {t} too {'early' if off[t] < 0 else 'late'}: "
+                    + ("somebody is too far behind then" if off[t] < 0 else "what was it still waiting for?")
+                )
 
     return judge
 
 
-# -- 2.2-3: overlap -------------------------------------------------------------------------------------
+# -- 2.2-3: a hiccup under overlap ----------------------------------------------------------------------
 
 
 def _overlap(rng: np.random.Generator) -> Iterator[Case]:
-    yield Case((0.200, 0.060, 1), _total(0.200, 0.060, 1), label="200 ms, 60 ms, L = 1: nothing can overlap")
-    yield Case((0.200, 0.060, 4), _total(0.200, 0.060, 4), label="200 ms, 60 ms, L = 4")
-    for _ in range(3):
-        p, share, L = rng.uniform(0.05, 0.3), rng.uniform(0.1, 0.9), int(rng.integers(2, 40))
-        for a, longer in [(p * share, "the backward pass"), (p / share, "the all-reduce")]:
-            label = f"{1e3 * p:.4g} ms backward, {1e3 * a:.4g} ms all-reduce, L = {L}: {longer} is longer"
-            yield Case((p, a, L), _total(p, a, L), label=label)
+    for a_over_p, h_over in ((0.3, 0.5), (3.0, 0.5), (2.5, 2.0), (1.0, 1.0), (0.8, 2.0), (1.6, 1.0)):
+        L = int(rng.integers(3, 12))
+        m, p = int(rng.integers(1, L)), float(rng.uniform(0.05, 0.3))
+        a = p * a_over_p
+        h = h_over * (m * (a - p) / L if a > p else p / 3) * float(rng.uniform(0.9, 1.1))
+        yield _overlap_case(p, a, L, m, h)
 
 
-def _total(p: float, a: float, L: int) -> Callable[[Any], None]:
-    def judge(total: Any) -> None:
-        close(total, overlap(p, a, L).total_s, "the step, in seconds,")
+def _overlap_case(p: float, a: float, L: int, m: int, h: float) -> Case:
+    number_of = np.arange(1, L + 1)
+    ready, still = number_of * p / L + h * (number_of > m), (L - number_of + 1) * a / L
+    beyond = max(a - p, 0.0)
+    forgiven = m * beyond / L
+    expected = {
+        "chains": ready + still,
+        "beyond": beyond,
+        "rest": min(a, p) / L,
+        "forgiven": forgiven,
+        "late": max(h - forgiven, 0.0),
+    }
+    mistakes = slips(
+        expected,
+        ("Each bucket comes late by the hiccup in your 'chains', also those that were complete before.",
+         "chains", number_of * p / L + h + still),
+        ("A bucket has the wire to itself in your 'chains': is nothing left to carry after it?",
+         "chains", ready + a / L),
+        ("Your 'beyond' is negative where the wire has time to spare: less than nothing can't stay exposed.",
+         "beyond", a - p),
+        ("Your 'rest' is the travel of one bucket, also where the wire is the slower of the two.", "rest", a / L),
+        ("Your 'forgiven' is the same after one bucket as after many. Is the queue at the wire as long?",
+         "forgiven", beyond),
+        ("Your 'late' charges the whole hiccup, as if nothing had been waiting for the wire.", "late", h),
+    )  # fmt: skip
+    says = (
+        f"{1e3 * p:.4g} ms backward, {1e3 * a:.4g} ms all-reduce, L = {L}, {1e3 * h:.4g} ms after bucket {m}"
+    )
+    return Case((p, a, L, m, h), _seconds(expected), label=says, mistakes=mistakes)
+
+
+def _seconds(expected: dict[str, Any]) -> Judge:
+    """As ``steps``; what is less than a picosecond counts as zero."""
+    judged = steps(expected)
+
+    def judge(answer: Any) -> None:
+        if isinstance(answer, dict):
+            answer = {k: 0.0 if np.ndim(v) == 0 and _tiny(v) else v for k, v in answer.items()}
+        judged(answer)
 
     return judge
 
 
-# -- 2.2-4: whom to blame -------------------------------------------------------------------------------
+def _tiny(value: Any) -> bool:
+    try:
+        return abs(number(value)) < 1e-12
+    except Wrong:
+        return False
+
+
+# -- 2.2-4: one sick worker, or chance? -----------------------------------------------------------------
 
 
 def _blame(rng: np.random.Generator) -> Iterator[Case]:
-    for K, S, hiccup, label in [
-        (4, 3, False, "one rank is late every time"),
-        (8, 20, False, "8 ranks, 20 points"),
-        (5, 12, True, "one rank is often late, another had one long hiccup"),
-        (2, 9, True, "two ranks"),
-    ]:
-        starts = np.cumsum(rng.uniform(1.0, 1.2, S))
-        A = starts + rng.uniform(0.0, 0.02, (K, S))
-        sick, other = rng.permutation(K)[:2]
-        A[sick] += 0.05
-        if hiccup:
-            A[other, rng.integers(S)] += 3.0
-        yield Case((A,), _names(A, int(sick)), label=f"K = {K}, S = {S}, {label}")
+    for K, S, sick, label in (
+        (4, 3, 1.0, "one rank is late every time"),
+        (8, 20, 0.0, "8 ranks alike"),
+        (8, 40, 0.4, "a rank that is often late"),
+        (5, 12, 0.5, "one rank is often late, another had one long hiccup"),
+        (2, 9, 0.7, "two ranks"),
+    ):
+        while True:  # until one rank alone was last most often
+            A = np.cumsum(rng.uniform(1.0, 1.2, S)) + rng.uniform(0.0, 0.02, (K, S))
+            A[int(rng.integers(K))] += 0.05 * (rng.random(S) < sick)
+            if "hiccup" in label:
+                A[int(rng.integers(K)), int(rng.integers(S))] += 3.0
+            times = np.sort(np.bincount(A.argmax(axis=0), minlength=K))
+            if times[-1] > times[-2]:
+                break
+        yield _blame_case(A, f"K = {K}, S = {S}, {label}")
 
 
-def _names(A: np.ndarray, rank: int) -> Callable[[Any], None]:
-    def judge(given: Any) -> None:
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise Wrong("return two things, (rank, lost_s)")
-        if number(given[0], "rank") not in range(len(A)):
-            raise Wrong(f"rank should be from 0 to {len(A) - 1}, but is {given[0]!r}")
-        if int(given[0]) != rank:
-            raise Wrong(f"rank {int(given[0])} is not the one that was last most often")
-        close(given[1], float((A.max(axis=0) - A).sum()), "lost_s")
+def _blame_case(A: Array, label: str) -> Case:
+    K, S = A.shape
+    times = np.bincount(A.argmax(axis=0), minlength=K)
+    rank, most = int(times.argmax()), int(times.max())
+    points = A.argmax(axis=0) == rank
+    gap = np.diff(np.sort(A, axis=0)[-2:], axis=0)[0]
 
-    return judge
+    def tail(least: int) -> float:
+        return math.fsum(math.comb(S, n) * (K - 1.0) ** (S - n) for n in range(least, S + 1)) / K**S
+
+    p = tail(most)
+    expected = {"rank": rank, "chance": min(1.0, K * p), "saved_s": float(gap[points].sum())}
+    late = A - A.min(axis=0)
+    mistakes = slips(
+        expected,
+        ("Your 'rank' has the largest mean lateness: one long pause outweighs many small delays there.",
+         "rank", int(late.mean(axis=1).argmax())),
+        ("Your 'rank' is the one that is first most often.",
+         "rank", int(np.bincount(A.argmin(axis=0), minlength=K).argmax())),
+        ("Your 'chance' is that of this rank alone. But who was named was picked, after a look at all.",
+         "chance", p),
+        ("Your 'chance' is that of exactly so many times; more often would have counted against it, too.",
+         "chance", min(1.0, K * (p - tail(most + 1)))),
+        ("Your 'saved_s' adds up what all the others wait. The clock on the wall runs once for all of them.",
+         "saved_s", float((A.max(axis=0) - A)[:, points].sum())),
+        ("Your 'saved_s' lets the rank come with the first. Would the others not still wait for somebody?",
+         "saved_s", float(np.ptp(A, axis=0)[points].sum())),
+    )  # fmt: skip
+    return Case((A,), steps(expected), label=label, mistakes=mistakes)
 
 
-# -- 2.2-5: a barrier by hand ---------------------------------------------------------------------------
+# -- 2.2-5: three supersteps, for real ------------------------------------------------------------------
 
-_LINK = Link(alpha=1e-4, beta=1e9)
-
-
-def _meet(rng: np.random.Generator) -> Iterator[Case]:
-    for K in (1, 2, 3, 4, 5):
-        for late in sorted({0, K - 1, int(rng.integers(K))}):
-            work = rng.uniform(0.01, 0.05, K)
-            work[late] = 0.2
-            label = f"K = {K}, rank {late} comes last"
-            yield Case(tuple((float(s),) for s in work), _met(work, late), K=K, label=label, clock=True)
+_UNEVEN_MS = np.array([[18, 24, 20], [22, 20, 24], [20, 26, 18], [36, 22, 30]])
+_SLOWEST_MS, _MEAN_MS = float(_UNEVEN_MS.max(axis=0).sum()), float(_UNEVEN_MS.mean(axis=0).sum())
 
 
-def _met(work: np.ndarray, late: int) -> Callable[[Any], None]:
-    K = len(work)
+def _supersteps(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _three)
 
-    def judge(run: Any) -> None:
-        if run.timeline.names:
+
+def _three(answer: Any) -> None:
+    keys = ("data", "c_ms", "predicted_ms", "lies", "saved_ms", "decided")
+    if not isinstance(answer, dict) or set(answer) != set(keys):
+        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, keys))}")
+    data = measured.read(answer["data"], 3, 5)
+    if set(data.at) != {"empty", "uneven", "even"}:
+        raise Wrong("the data must be of the three settings 'empty', 'uneven' and 'even'")
+    ms = {at: 1e3 * values for at, values in zip(data.at, data.values, strict=True)}
+    for at, least in (("uneven", _SLOWEST_MS), ("even", _MEAN_MS)):
+        if ms[at].min() < least:
             raise Wrong(
-                f"your function calls comm.{run.timeline.names[0]}(); send and receive are all you have here"
+                f"a run {at!r} was shorter than its computing takes: are these seconds, with the law?"
             )
-        off = np.abs(run.timeline.totals()[:, Kind.COMPUTE] - work) > 1e-9
-        if off.any():
-            raise Wrong(f"rank {int(off.argmax())} did not compute its work_s seconds, once")
-        left = [number(t, f"what rank {k} returns") for k, t in enumerate(run.results)]
-        for k, t in enumerate(left):
-            spans = run.timeline.end_s[run.timeline.rank == k]
-            if t < spans.max() - 1e-9:
-                raise Wrong(
-                    f"rank {k} returned {1e3 * t:.4g} ms, before it was through; return comm.now() at the end"
-                )
-            if t < work[late] - 1e-9:
-                until = f"rank {late} was still computing until {1e3 * work[late]:.4g} ms"
-                raise Wrong(f"rank {k} left after {1e3 * t:.4g} ms, but {until}")
-        total, most = int(run.messages_sent.sum()), 2 * (K - 1)
-        if total > most:
-            raise Wrong(f"messages sent by all ranks: {total}; {most} are enough for {K} workers")
-        if total < most:
-            silent = [k for k in range(K) if run.messages_sent[k] == 0]
-            who = f" (rank {silent[0]} sent none)" if silent else ""
-            raise Wrong(f"messages sent by all ranks: {total}{who}; too few for all to hear of all")
-        if max(left) > work[late] + (most + 1) * _LINK.seconds(8):
-            raise Wrong(
-                f"the last rank left {1e3 * (max(left) - work[late]):.4g} ms after the last had come; what did it wait for?"
-            )
-
-    return judge
+    c = float(np.median(ms["empty"])) / 3
+    near(answer["c_ms"], c, "c_ms", (3 * c, "c_ms is of all three supersteps together"))
+    predicted = _SLOWEST_MS + 3 * c
+    near(
+        answer["predicted_ms"], predicted, "predicted_ms",
+        (_MEAN_MS + 3 * c, "predicted_ms lets everybody work all the time: then nobody waits for the slowest"),
+        (_SLOWEST_MS + c, "predicted_ms has the communication of one superstep in it"),
+        (_SLOWEST_MS, "predicted_ms has no communication in it"),
+    )  # fmt: skip
+    low, high = ms["uneven"].min(), ms["uneven"].max()
+    if answer["lies"] != ("below" if predicted < low else "above" if predicted > high else "inside"):
+        raise Wrong(f"'lies' is {answer['lies']!r}: of your own data that is not true")
+    typical = float(np.median(ms["uneven"]) - np.median(ms["even"]))
+    saved = np.array([low - ms["even"].max(), high - ms["even"].min()])
+    near(
+        answer["saved_ms"], saved, "saved_ms",
+        ([typical] * 2, "saved_ms compares two typical runs: by how much do single ones differ?"),
+        ([_SLOWEST_MS - _MEAN_MS] * 2, "saved_ms is what the formula says, and not what was measured"),
+        (-saved[::-1], "saved_ms is negative where a balance saves something"),
+    )  # fmt: skip
+    if not isinstance(answer["decided"], (bool, np.bool_)) or bool(answer["decided"]) != (saved[0] > 0):
+        raise Wrong("'decided' does not follow from your least saving: is every run with a balance shorter?")
 
 
 # -- 2.2-6: in words ------------------------------------------------------------------------------------
@@ -193,22 +323,13 @@ _HURTS = (
 
 
 EXERCISES = (
-    Exercise("2.2-1", "Three systems on two axes", "build", 2, "", _axes, objectives=(1,)),
-    Exercise(
-        "2.2-2",
-        "The dial: finish times under SSP",
-        "build",
-        3,
-        "ssp_finish",
-        _ssp,
-        objectives=(2, 3),
-        withheld=("labkit.timing.StaleSynchronous",),
-    ),
+    Exercise("2.2-1", "Blocking, and yet not in step", "criticise", 3, "", _drift, objectives=(1,)),
+    Exercise("2.2-2", "The slack that leaks", "debug", 4, "ssp_worker", _slack_cases, objectives=(3,)),
     Exercise(
         "2.2-3",
-        "Overlap, whichever is longer",
-        "build",
-        2,
+        "What a hiccup costs under overlap",
+        "derive",
+        3,
         "overlapped_step",
         _overlap,
         objectives=(5, 6, 7),
@@ -216,14 +337,14 @@ EXERCISES = (
     ),
     Exercise(
         "2.2-4",
-        "Whom to blame",
-        "build",
+        "One sick worker, or chance?",
+        "criticise",
         2,
         "blame",
         _blame,
         objectives=(4,),
         withheld=("labkit.timing.straggler_report",),
     ),
-    Exercise("2.2-5", "A barrier by hand", "build", 3, "meet", _meet, objectives=(1,)),
-    Exercise("2.2-6", "What hurts, and what helps", "build", 3, "", objectives=(3,), rubric=_HURTS),
+    Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", _supersteps, objectives=(2,)),
+    Exercise("2.2-6", "What hurts, and what helps", "criticise", 3, "", objectives=(3,), rubric=_HURTS),
 )
