@@ -126,8 +126,8 @@ def follow(answer: Any, right: dict[str, Any], *wrong: tuple[str, str, Any]) -> 
     found = {key: value for key, value in answer.items() if key != "data"}
     try:
         steps(right, rtol=1e-3)(found)
-    except Wrong as wrong:
-        heard = str(wrong)
+    except Wrong as error:
+        heard = str(error)
         for text, as_if in slips(right, *wrong, rtol=1e-3):
             with suppress(Exception):
                 as_if(found)
