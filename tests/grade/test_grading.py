@@ -104,7 +104,9 @@ def test_a_value_is_judged_and_a_blank_one_is_not(z):
     exercise = find("2.2-1")
     blank = grade_one(exercise, "far_ahead = dict.fromkeys(['around', 'posted'])", name="far_ahead", zygote=z)
     assert blank.status == "NO_RESULT" and "far_ahead" in blank.message
-    wrong = grade_one(exercise, "far_ahead = dict.fromkeys(['around', 'posted'], 1.0)", name="far_ahead", zygote=z)
+    wrong = grade_one(
+        exercise, "far_ahead = dict.fromkeys(['around', 'posted'], 1.0)", name="far_ahead", zygote=z
+    )
     assert wrong.status == "WRONG" and "should have shape" in wrong.message
 
 
