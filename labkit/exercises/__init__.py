@@ -3,7 +3,6 @@
 from labkit.exercises.catalogue import exercise_set, find
 from labkit.exercises.check import Verdict, check, judge, summary
 from labkit.exercises.exercise import (
-    KINDS,
     Case,
     Exercise,
     Wrong,
@@ -15,6 +14,6 @@ from labkit.exercises.exercise import (
 from labkit.exercises.measured import take
 
 __all__ = [
-    "KINDS", "Case", "Exercise", "Verdict", "Wrong", "check", "choices", "close", "exercise_set", "find",
+    "Case", "Exercise", "Verdict", "Wrong", "check", "choices", "close", "exercise_set", "find",
     "judge", "number", "same_array", "summary", "take",
 ]  # fmt: skip

@@ -40,7 +40,9 @@ def test_the_page_lists_each_objective_with_its_exercises_points_and_mutants():
     text = coverage.page(LABS, SETS, MUTANTS)
     for x, _, objective in coverage.numbered(LABS):
         assert objective.replace("|", "&#124;") in text, x.name
-    rows = [line for line in text.splitlines() if line.startswith("| ") and "After it you can" not in line]
+    rows = [
+        x for x in text.splitlines() if x.startswith("| ") and not x.startswith(("| After it", "| | ", "| *"))
+    ]
     assert len(rows) == len(coverage.numbered(LABS)) and all(line.count("|") == 5 for line in rows)
 
 
@@ -54,6 +56,15 @@ def test_a_gap_on_either_side_is_named():
     assert f"exercise {id} is about no objective" in coverage.gaps(LABS, {**SETS, first.set: exercises})
     exercises[id] = replace(e, objectives=(99,))
     assert any("objective 99" in g for g in coverage.gaps(LABS, {**SETS, first.set: exercises}))
+
+
+def test_an_objective_is_practised_as_deep_as_its_verb_says():
+    first = replace(LABS[0], objectives=("fly, and prove it in two lines",))
+    exercises = SETS[first.set]
+    e = replace(next(iter(exercises.values())), objectives=(1,), rubric=())
+    for kind, missing in (("build", True), ("derive", False)):
+        found = coverage.gaps([first], {first.set: {e.id: replace(e, kind=kind)}})
+        assert any("nobody practises to 'prove'" in gap for gap in found) == missing, found
 
 
 def test_objectives_are_read_over_line_breaks_and_a_lab_without_them_is_refused():
