@@ -177,7 +177,8 @@ def _figure_judge(curves: Array, capacity: float, marked_by: Any = None) -> Judg
 
 
 def _adam(rng: np.random.Generator) -> Iterator[Case]:
-    for K, world in ((2, "simulated"), (3, "simulated"), (2, "processes")):
+    K = 2  # a grader's ranks each import torch anew
+    for world in ("simulated", "processes"):
         d, h, T = int(rng.integers(2, 5)), int(rng.integers(2, 5)), 4
         n, lr = h * d + 2 * h + 1, float(rng.uniform(0.02, 0.1))
         sizes = rng.integers(1, 4, size=(T, K))
