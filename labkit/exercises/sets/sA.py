@@ -1,14 +1,16 @@
 """Problem set A: sharded synchronous training.
 
-What is right is computed from the questions: torch's rule for buckets (Li et al. 2020, section 3.2.3), ZeRO's memory and
-volume (Rajbhandari et al. 2020, sections 3.1, 5 and 7), the ring's bytes (Patarasuk and Yuan 2009). No solutions here.
+What is right is computed from the questions, or from the student's own data: overlap (Li et al. 2020, section 3.2), ZeRO's
+memory and volume (Rajbhandari et al. 2020, sections 3.1, 5 and 7), Adam (Kingma and Ba 2015), the ring's bytes.
 
-Symbols: K workers, P parameters, n elements; chunk r is elements r n // K to (r + 1) n // K and belongs to rank r.
+Symbols: K workers, P parameters, n elements; chunk r is elements r n // K to (r + 1) n // K and belongs to rank r; p, g, s
+bytes of a parameter, its gradient, its optimizer state. No solutions here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,289 +18,333 @@ from numpy.typing import NDArray
 
 from labkit.collectives import all_gather, reduce_scatter
 from labkit.comm.run import Run
-from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
-from labkit.exercises.sets import workers
-from labkit.plan.memory import Precision, zero_factor, zero_memory
+from labkit.exercises.drawn import curve, labelled, shown
+from labkit.exercises.exercise import Case, Exercise, Wrong, same_array
+from labkit.exercises.measured import Measurements, read
+from labkit.exercises.sets import Judge, if_it_were, slip, steps, workers
 
 Array = NDArray[Any]
 RTOL, ATOL = 1e-9, 1e-12
 
 
-# -- 1: buckets -----------------------------------------------------------------------------------------------------
+# -- 1: what overlap hides ------------------------------------------------------------------------------------------
+
+LAYERS, LAYER_MS, SUM_MS = 6, 10.0, {"fast": 6.0, "slow": 16.0}
+SETTINGS = tuple(f"{net} {way}" for net in SUM_MS for way in ("blocking", "overlapped"))
+REPEATS, T_9 = 10, 2.262  # Student's t for 95 % and 10 - 1 degrees of freedom
+PREDICTED_MS = {net: (LAYERS - 1) * min(LAYER_MS, s) for net, s in SUM_MS.items()}
 
 
-def _buckets(rng: np.random.Generator) -> Iterator[Case]:
-    kinds = ("equal sizes", "one larger than the limit", "sizes that meet the limit exactly", "no parameters")
-    for label in (*kinds, "random sizes", "random sizes"):
-        limit = int(rng.integers(20, 60))
-        sizes = [int(x) for x in rng.integers(1, limit, size=rng.integers(4, 12))]
-        if label == kinds[0]:
-            sizes = [limit // 3] * 8
-        elif label == kinds[1]:
-            sizes[len(sizes) // 2] = 3 * limit
-        elif label == kinds[2]:
-            sizes = [limit // 2, limit - limit // 2] * 3
-        elif label == kinds[3]:
-            sizes = []
-        yield Case((sizes, limit), _buckets_judge(sizes, limit), label=f"{label}: {sizes}, limit {limit}")
+def _overlap(rng: np.random.Generator) -> Iterator[Case]:
+    mistakes = (
+        ("That is as wide as single runs scatter: an interval for the mean of ten is narrower.",
+         _measured_as("fast_ms", lambda d: _interval(d, 1))),
+        ("The interval lies on the wrong side of zero: which of the two ways is to be the shorter?",
+         _measured_as("fast_ms", lambda d: [-x for x in _interval(d)[::-1]])),
+        ("That hides the last bucket's sum, too: behind which layer?",
+         _measured_as("fast_predicted_ms", lambda _: LAYERS * SUM_MS["fast"])),
+        ("On the slow network that hides more than a layer's 10 ms behind a layer.",
+         _measured_as("slow_predicted_ms", lambda _: (LAYERS - 1) * SUM_MS["slow"])),
+        ("On the slow network that hides something behind the first layer, when there is nothing to send.",
+         _measured_as("slow_predicted_ms", lambda _: LAYERS * LAYER_MS)),
+    )  # fmt: skip
+    yield Case((), _overlap_judge, mistakes=mistakes)
 
 
-def _buckets_judge(sizes: list[int], limit: int) -> Callable[[Any], None]:
+def _saved(data: Measurements, net: str) -> Array:
+    """What overlapping saved, in each round."""
+    blocking, overlapped = (data.values[data.at.index(f"{net} {way}")] for way in ("blocking", "overlapped"))
+    return blocking - overlapped
+
+
+def _interval(saved: Array, n: int = REPEATS) -> list[float]:
+    half = T_9 * float(saved.std(ddof=1)) / n**0.5
+    return [float(saved.mean()) - half, float(saved.mean()) + half]
+
+
+def _measured_as(key: str, value: Callable[[Array], Any]) -> Judge:
+    """A judge to which ``key`` is right if it is ``value`` of what was saved on that network, in the student's own data."""
+
     def judge(answer: Any) -> None:
+        saved = _saved(read(answer["data"], len(SETTINGS), REPEATS), key.split("_")[0])
+        same_array(answer[key], value(saved), repr(key), rtol=0, atol=0.06)
+
+    return judge
+
+
+def _overlap_judge(answer: Any) -> None:
+    keys = [f"{net}_{what}" for net in SUM_MS for what in ("ms", "predicted_ms", "agrees")]
+    if not isinstance(answer, dict) or set(answer) != {"data", *keys}:
+        raise Wrong(f"return a dict with the keys 'data', {', '.join(map(repr, keys))}")
+    data = read(answer["data"], len(SETTINGS), REPEATS)
+    if set(data.at) != set(SETTINGS) or data.values.shape[1] != REPEATS:
+        raise Wrong(f"measure the settings {', '.join(SETTINGS)}, and each {REPEATS} times")
+    for net in SUM_MS:
+        (low, high), said = _interval(_saved(data, net)), PREDICTED_MS[net]
+        _measured_as(f"{net}_ms", _interval)(answer)
+        same_array(answer[f"{net}_predicted_ms"], np.array(said), f"'{net}_predicted_ms'", rtol=0, atol=0.06)
+        near = min(abs(said - low), abs(said - high)) < 0.06
+        if not near and bool(answer[f"{net}_agrees"]) != (low <= said <= high):
+            raise Wrong(f"{net}_agrees does not follow from the interval and the prediction beside it")
+
+
+# -- 2: what a worker keeps, and holds for a moment -----------------------------------------------------------------
+
+
+def _bytes(p: float, g: float, s: float, K: int) -> list[float]:
+    return [p + g + s, p + g + s / K, p + (g + s) / K, (p + g + s) / K]
+
+
+def _memory(rng: np.random.Generator) -> Iterator[Case]:
+    kinds = (
+        ("mixed precision", (2, 2, 12)), ("single precision", (4, 4, 8)),
+        ("gradients added up in single precision", (2, 4, 12)), ("8-bit parameters", (1, 2, 10)),
+    )  # fmt: skip
+    for label, (p, g, s) in kinds:
+        P, K = int(rng.integers(1, 80)) * 10**9, int(rng.integers(2, 65))
+        u = float(rng.uniform(0.1, 0.9)) * p / (2 * p + g)
+        at = f"{label}: P = {P:.3g}, K = {K}, bytes {p}, {g} and {s}, unit {u:.3f}"
+        kept = P * np.array(_bytes(p, g, s, K))
+        moment = u * P * (2 * p + g)
+        right = {"kept": kept, "peak": kept[3] + moment, "share": p / (2 * p + g)}
+        right["workers"] = p / (p - u * (2 * p + g))
+        other_way = np.array([p + g + s, p / K + g + s, (p + g) / K + s, (p + g + s) / K]) * P
+        one, cut = kept[3] + u * P * (p + g), kept[3] + u * P * (2 * p + g / K)
+        slips = (
+            ("That shards the parameters first and the optimizer's state last.", slip("kept", other_way)),
+            ("That forgets the unit that was asked for ahead of its turn.", slip("peak", one)),
+            ("That gradient is cut among the workers already; at this moment it is not.", slip("peak", cut)),
+            ("Those are the guests of the moment alone: the shards have not left.", slip("peak", moment)),
+            ("That share belongs to a peak with one whole unit of parameters.", slip("share", p / (p + g))),
+            ("That compares with a stage in which every worker keeps its whole gradient.",
+             slip("workers", (p + g) / (p + g - u * (2 * p + g)))),
+        )  # fmt: skip
+        yield Case((P, K, p, g, s, u), steps(right), label=at, mistakes=slips)
+
+
+# -- 3: memory against K --------------------------------------------------------------------------------------------
+
+KS = 2 ** np.arange(8)
+
+
+def _figure(rng: np.random.Generator) -> Iterator[Case]:
+    for sizes, room in (((2, 2, 12), (6.5, 9.5)), ((4, 4, 8), (9.5, 12.5))):
+        P = int(rng.integers(4, 12)) * 10**9
+        beside, capacity = float(rng.uniform(20, 50)) * P, float(rng.uniform(*room)) * P
+        kept = P * np.array([_bytes(*sizes, K) for K in KS.tolist()]).T / 1e9
+        batch, C = beside / 1e9 / KS, capacity / 1e9
+        mistakes = (
+            ("These curves hold no activations.", _figure_judge(kept, C)),
+            ("Here the activations do not care how many share the batch.", _figure_judge(kept + batch[0], C)),
+            ("These heights count 1024 bytes cubed, and a GB is a billion.",
+             _figure_judge((kept + batch) * 1e9 / 2**30, C * 1e9 / 2**30)),
+            ("The points say where a stage would begin to fit if there were no activations.",
+             _figure_judge(kept + batch, C, kept)),
+        )  # fmt: skip
+        label = f"P = {P:.3g}, bytes {sizes}, activations {beside / 1e9:.1f} GB, capacity {C:.1f} GB"
+        judge = _figure_judge(kept + batch, C)
+        yield Case((P, *sizes, beside, capacity), judge, label=label, mistakes=mistakes)
+
+
+def _figure_judge(curves: Array, capacity: float, marked_by: Any = None) -> Judge:
+    """curves: (4 stages, numbers of workers). marked_by: the curves by which a stage fits; None: the same."""
+    fits = [np.flatnonzero(gb <= capacity)[:1] for gb in (curves if marked_by is None else marked_by)]
+    points = [(KS[i[0]], gb[i[0]]) for i, gb in zip(fits, curves, strict=True) if len(i)]
+
+    def judge(answer: Any) -> None:
+        axes = shown(answer)
+        labelled(axes, "x")
+        labelled(axes, "y", "GB")
+        if (axes["xscale"], axes["yscale"]) != ("log", "log"):
+            raise Wrong("both axes are to be logarithmic: else the small values can't be told apart")
+        for stage, gb in enumerate(curves):
+            curve(axes, KS, gb, f"what a worker holds in stage {stage}")
+        if not any(len(c["y"]) and np.allclose(c["y"], capacity, rtol=1e-6) for c in axes["curves"]):
+            raise Wrong("no line says how much a worker has room for")
         try:
-            got = [[int(i) for i in bucket] for bucket in answer]
-        except (TypeError, ValueError):
-            raise Wrong("return a list of lists of parameter numbers, such as [[2], [1, 0]]") from None
-        flat = [i for bucket in got for i in bucket]
-        if sorted(flat) != list(range(len(sizes))):
-            raise Wrong("every parameter must be in exactly one bucket")
-        if not all(got):
-            raise Wrong("there is an empty bucket, and nothing to send in it")
-        if flat != sorted(flat, reverse=True):
-            raise Wrong(
-                "the backward pass makes gradients from the last parameter to the first; these come otherwise"
-            )
-        for bucket in got[:-1]:
-            if sum(sizes[i] for i in bucket) < limit:
-                raise Wrong(f"the bucket {bucket} was closed before it was full")
-        for bucket in got:
-            if sum(sizes[i] for i in bucket[:-1]) >= limit:
-                raise Wrong(f"the bucket {bucket} was full before its last parameter came, and did not leave")
+            if points:
+                at, gb = np.transpose(points)
+                curve(axes, at, gb, "where the stages begin to fit")
+        except Wrong:
+            raise Wrong("what is marked are not the points at which the stages begin to fit") from None
+        if not axes["legend"]:
+            raise Wrong("four curves without a legend: who can tell the stages apart?")
 
     return judge
 
 
-# -- 2: parameters that took no part --------------------------------------------------------------------------------
+# -- 4: an optimizer in pieces --------------------------------------------------------------------------------------
 
 
-def _average(rng: np.random.Generator) -> Iterator[Case]:
-    for K, label in (
-        (1, "everybody uses everything"),
-        (2, "everybody uses everything"),
-        (3, "one rank leaves one out"),
-        (4, "each rank leaves something else out"),
-        (5, "nobody uses the first"),
-        (3, "nobody uses anything"),
-    ):
-        shapes = [tuple(int(x) for x in rng.integers(1, 4, size=rng.integers(1, 3))) for _ in range(4)]
-        used = np.ones((K, 4), bool)
-        if label.startswith("one rank"):
-            used[rng.integers(K), rng.integers(4)] = False
-        elif label.startswith("each"):
-            used = rng.random((K, 4)) < 0.5
-            used[0], used[1] = [True, False, True, False], [False, True, False, False]
-        elif label == "nobody uses the first":
-            used = rng.random((K, 4)) < 0.7
-            used[:, 0] = False
-        elif label == "nobody uses anything":
-            used[:] = False
-        grads = [
-            [rng.standard_normal(s) if u else None for s, u in zip(shapes, row, strict=True)] for row in used
-        ]
-        args = tuple(([None if g is None else g.copy() for g in mine], shapes) for mine in grads)
-        yield Case(args, _average_judge(grads, shapes), K, f"with {workers(K)}; {label}")
+def _adam(rng: np.random.Generator) -> Iterator[Case]:
+    K = 2  # a grader's ranks each import torch anew
+    for world in ("simulated", "processes"):
+        d, h, T = int(rng.integers(2, 5)), int(rng.integers(2, 5)), 4
+        n, lr = h * d + 2 * h + 1, float(rng.uniform(0.02, 0.1))
+        sizes = rng.integers(1, 4, size=(T, K))
+        sizes[1, 1:], sizes[1, 0], sizes[:, 0] = 0, 2, sizes[:, 0] + 2
+        M = int(sizes.sum(axis=1).max())
+        sizes[:, 0] += M - sizes.sum(axis=1)
+        w = rng.standard_normal(n)
+        data = [[(rng.standard_normal((b, d)), 2 * rng.standard_normal(b)) for b in row] for row in sizes]
+        args = tuple((w.copy(), d, h, [step[k] for step in data], M, lr) for k in range(K))
+        judge_of = partial(_adam_judge, K=K, n=n, T=T)
+        job = (w, d, h, data)
+        mistakes = if_it_were(
+            judge_of,
+            ("Every worker's mean counts alike here, one of two rows as much as one of five.",
+             _adam_path(*job, M, lr, "means")),
+            ("The sum over the workers is divided by K, and the loss was divided by all rows before.",
+             _adam_path(*job, M * K, lr)),
+            ("What the moments remember is lost: each step is taken as if it were the first.",
+             _adam_path(*job, M, lr, "fresh")),
+            ("Gradients of earlier steps are still there when later ones come.",
+             _adam_path(*job, M, lr, "piles")),
+        )  # fmt: skip
+        label = f"with {workers(K)}" + ", real processes" * (world == "processes")
+        yield Case(args, judge_of(_adam_path(*job, M, lr)), K, label, world, mistakes=mistakes)
 
 
-def _average_judge(grads: list[list[Array | None]], shapes: list[tuple[int, ...]]) -> Callable[[Run], None]:
-    K, n = len(grads), sum(int(np.prod(s)) for s in shapes) + len(shapes)
+def _adam_path(
+    w: Array, d: int, h: int, data: Any, M: int, lr: float, mistake: str = ""
+) -> tuple[Array, Array]:
+    """(w, first moment) after Adam's steps in one process. mistake: "means", "fresh" or "piles", as they are made."""
+    w, m, v, g = w.copy(), np.zeros(len(w)), np.zeros(len(w)), np.zeros(len(w))
+    for t, step in enumerate(data, 1):
+        sums = [_squares(w, d, h, X, y) for X, y in step]
+        parts = [max(len(y), 1) * len(step) if mistake == "means" else M for _, y in step]
+        g = g * (mistake == "piles") + sum(x / part for x, part in zip(sums, parts, strict=True))
+        if mistake == "fresh":
+            m, v, t = np.zeros(len(w)), np.zeros(len(w)), 1
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        w = w - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    return w, m
+
+
+def _squares(w: Array, d: int, h: int, X: Array, y: Array) -> Array:
+    """The gradient of the sum of squared errors of Linear(d, h), Tanh, Linear(h, 1), whose parameters lie in w."""
+    W, b, a, c = np.split(w, [h * d, h * d + h, h * d + 2 * h])
+    z = np.tanh(X @ W.reshape(h, d).T + b)
+    e = 2 * (z @ a + c - y)
+    back = e[:, None] * a * (1 - z * z)
+    return np.concatenate([(back.T @ X).ravel(), back.sum(axis=0), z.T @ e, [e.sum()]])
+
+
+def _adam_judge(right: tuple[Array, Array], K: int, n: int, T: int) -> Judge:
+    (w, m), bounds = right, [i * n // K for i in range(K + 1)]
 
     def judge(run: Run) -> None:
-        for rank, means in enumerate(run.results):
-            if not isinstance(means, (list, tuple)) or len(means) != len(shapes):
-                raise Wrong(
-                    f"rank {rank} must return a list with one entry for each of the {len(shapes)} parameters"
-                )
-            for i, (mean, shape) in enumerate(zip(means, shapes, strict=True)):
-                there = [a for a in (mine[i] for mine in grads) if a is not None]
-                if not there:
-                    if mean is not None:
-                        raise Wrong(f"rank {rank} has a gradient for parameter {i}, which nobody used")
-                    continue
-                if mean is None:
-                    raise Wrong(f"rank {rank} has no gradient for parameter {i}, which some rank used")
-                expected = np.sum(there, axis=0) / K
-                same_array(mean, expected.reshape(shape), f"rank {rank}'s mean for parameter {i}", RTOL, ATOL)
-        most = 8 * -(-2 * (K - 1) * (n + K) // K)
-        for rank, nbytes in enumerate(run.bytes_sent):
-            if nbytes > most:
-                raise Wrong(
-                    f"rank {rank} sent {int(nbytes)} bytes: more than one ring all-reduce of all gradients and one number "
-                    f"for each parameter"
-                )
-
-    return judge
-
-
-# -- 3: what a worker keeps -----------------------------------------------------------------------------------------
-
-
-def _least_workers(rng: np.random.Generator) -> Iterator[Case]:
-    mixed, single, sgd = (2, 2, 12), (4, 4, 8), (4, 4, 4)
-    yield _least_case(7_500_000_000, 3, mixed, 80e9, "7.5 billion parameters in 80 GB")
-    yield _least_case(7_500_000_000, 1, mixed, 80e9, "the same in stage 1")
-    yield _least_case(7_500_000_000, 1, single, 40e9, "single precision, stage 1, 40 GB")
-    yield _least_case(7_500_000_000, 2, single, 40e9, "single precision, stage 2, 40 GB")
-    yield _least_case(4_000_000_000, 0, mixed, 80e9, "stage 0 that fits")
-    yield _least_case(6_000_000_000, 0, mixed, 80e9, "stage 0 that does not")
-    yield _least_case(1_000_000_000, 2, mixed, 9e9, "exactly full")
-    for stage in (1, 2, 3):
-        P = int(rng.integers(1, 40)) * 10**9
-        sizes = (mixed, single, sgd)[int(rng.integers(3))]
-        yield _least_case(P, stage, sizes, float(rng.uniform(0.8, 6)) * P, "at random")
-
-
-def _least_case(P: int, stage: int, sizes: tuple[int, int, int], capacity: float, label: str) -> Case:
-    precision = Precision(*sizes)
-    fixed = sum(s for s, cut in zip(sizes, (stage >= 3, stage >= 2, stage >= 1), strict=True) if not cut) * P
-    shared = precision.total * P - fixed
-    least: int | None = None
-    if shared == 0:
-        least = 1 if fixed <= capacity else None
-    elif fixed < capacity:
-        least = max(1, int(shared / (capacity - fixed)))
-        while zero_memory(P, least, stage, precision) > capacity:
-            least += 1
-        while least > 1 and zero_memory(P, least - 1, stage, precision) <= capacity:
-            least -= 1
-    says = f"{label}: P = {P:.3g}, stage {stage}, {sizes} bytes a parameter, {capacity / 1e9:.1f} GB"
-
-    def judge(answer: Any) -> None:
-        if not isinstance(answer, (tuple, list)) or len(answer) != 2:
-            raise Wrong(f"return two things, bytes_alone and K, not {type(answer).__name__}")
-        close(answer[0], precision.total * P, "bytes_alone", rtol=RTOL)
-        if least is None:
-            if answer[1] is not None:
-                raise Wrong(f"K is {answer[1]!r}, but does any number of workers help here?")
-            return
-        if answer[1] is None:
-            raise Wrong("K is None, but for enough workers it does fit")
-        if number(answer[1], "K") != int(number(answer[1], "K")):
-            raise Wrong(f"K should be a whole number of workers, but is {answer[1]!r}")
-        close(answer[1], least, "K")
-
-    return Case((P, stage, *sizes, capacity), judge, label=says)
-
-
-# -- 4: a sharded step ----------------------------------------------------------------------------------------------
-
-
-def _sharded_step(rng: np.random.Generator) -> Iterator[Case]:
-    for K, n in ((1, 7), (2, 12), (3, 12), (4, 17), (5, 13), (4, 2)):
-        w, u = rng.standard_normal(n), rng.standard_normal(n)
-        g = rng.standard_normal((K, n))
-        eta, mu = float(rng.uniform(0.05, 0.3)), float(rng.uniform(0.5, 0.95))
-        bounds = [i * n // K for i in range(K + 1)]
-        args = tuple((w.copy(), g[k].copy(), u[bounds[k] : bounds[k + 1]].copy(), eta, mu) for k in range(K))
-        moved = mu * u + g.mean(axis=0)
-        divides = "K divides n" if n % K == 0 else "K does not divide n"
-        label = f"with {workers(K)}, n = {n}, {divides}"
-        yield Case(args, _step_judge(w - eta * moved, moved, bounds, K, n), K, label)
-
-
-def _step_judge(w: Array, u: Array, bounds: list[int], K: int, n: int) -> Callable[[Run], None]:
-    def judge(run: Run) -> None:
-        most = reduce_scatter.bytes(K, n, 8) + all_gather.bytes(K, n, 8)
         for rank, result in enumerate(run.results):
             if not isinstance(result, (tuple, list)) or len(result) != 2:
-                raise Wrong(f"rank {rank} must return two things, w and its chunk of u")
-            same_array(result[1], u[bounds[rank] : bounds[rank + 1]], f"rank {rank}'s chunk of u", RTOL, ATOL)
-            same_array(result[0], w, f"rank {rank}'s w", RTOL, ATOL)
-        if any(np.asarray(r[0]).tobytes() != np.asarray(run.results[0][0]).tobytes() for r in run.results):
-            raise Wrong("the ranks hold different bits of w: they will drift apart")
-        for rank, nbytes in enumerate(run.bytes_sent):
-            if nbytes > most[rank]:
-                raise Wrong(
-                    f"rank {rank} sent {int(nbytes)} bytes: more than a reduce-scatter and an all-gather do"
-                )
+                raise Wrong(f"rank {rank} must return two things, w and its chunk of the first moment")
+            if np.shape(result[1]) == (n,) and K > 1:
+                raise Wrong(f"rank {rank} has all of the first moment: what is sharded then?")
+            same_array(result[0], w, f"rank {rank}'s w", 1e-7, 1e-9)
+            same_array(result[1], m[bounds[rank] : bounds[rank + 1]], f"rank {rank}'s moment", 1e-7, 1e-9)
+        most = T * (reduce_scatter.bytes(K, n, 8) + all_gather.bytes(K, n, 8))
+        _sent_at_most(run, most, "in each step a reduce-scatter and an all-gather do")
 
     return judge
 
 
-# -- 5: the length of a sharded gradient ----------------------------------------------------------------------------
+def _sent_at_most(run: Run, most: Any, what: str) -> None:
+    for rank, nbytes in enumerate(run.bytes_sent):
+        if nbytes > most[rank]:
+            raise Wrong(f"rank {rank} sent {int(nbytes)} bytes, more than {what}")
 
 
-def _clipped_chunk(rng: np.random.Generator) -> Iterator[Case]:
-    for K, kind in ((1, "longer"), (2, "longer"), (3, "shorter"), (4, "longer"), (5, "longer"), (4, "zero")):
-        n = int(rng.integers(2 * K, 6 * K))
-        g = np.zeros(n) if kind == "zero" else rng.standard_normal(n) * rng.uniform(0.2, 3)
-        c = 1.0 if kind == "zero" else float(np.linalg.norm(g)) * (1.8 if kind == "shorter" else 0.6)
-        bounds = [i * n // K for i in range(K + 1)]
-        args = tuple((g[bounds[k] : bounds[k + 1]].copy(), c) for k in range(K))
-        length = float(np.linalg.norm(g))
-        scaled = g if length <= c else g * (c / length)
-        what = "the gradient is zero" if kind == "zero" else f"the gradient is {kind} than c"
-        yield Case(args, _clip_judge(scaled, bounds, K), K, f"with {workers(K)}, n = {n}; {what}")
+# -- 5: a clip in pieces --------------------------------------------------------------------------------------------
 
 
-def _clip_judge(scaled: Array, bounds: list[int], K: int) -> Callable[[Run], None]:
+def _clip(rng: np.random.Generator) -> Iterator[Case]:
+    bad = "not finite on one rank"
+    kinds = (
+        (1, "longer"),
+        (2, "longer"),
+        (4, "longer"),
+        (3, "shorter"),
+        (4, "zero"),
+        (3, bad),
+        (5, "longer"),
+        (2, bad),
+    )
+    for i, (K, kind) in enumerate(kinds):
+        world = "processes" if i + 1 == len(kinds) else "simulated"
+        n = 3 if K == 5 else int(rng.integers(2 * K, 6 * K))
+        w, g, eta = rng.standard_normal(n), rng.standard_normal((K, n)), float(rng.uniform(0.1, 0.5))
+        mean = g.mean(axis=0)
+        g, mean = (0 * g, 0 * mean) if kind == "zero" else (g, mean)
+        c = {"zero": 1.0, "shorter": 1.8}.get(kind, 0.5) * (float(np.linalg.norm(mean)) or 1.0)
+        right = w - eta * _clipped(mean, c)
+        mistakes = _clip_mistakes(w, g, eta, c, K, n)
+        if kind == bad:
+            g[0, n - 1], right, mistakes = np.inf, w, ()
+        args = tuple((w.copy(), g[k].copy(), eta, c) for k in range(K))
+        label = f"with {workers(K)}, n = {n}; the mean gradient is {kind}" + " than c" * kind.endswith("er")
+        yield Case(args, _clip_judge(right, K, n), K, label, world, mistakes=mistakes)
+
+
+def _clipped(x: Array, c: float, length: Any = None) -> Array:
+    length = np.linalg.norm(x) if length is None else length
+    return x * (c / length) if length > c else x
+
+
+def _clip_mistakes(w: Array, g: Array, eta: float, c: float, K: int, n: int) -> Any:
+    mean, edges = g.mean(axis=0), [i * n // K for i in range(1, K)]
+    lengths = [np.linalg.norm(x) for x in np.split(mean, edges)]
+    own = np.concatenate([_clipped(x, c) for x in np.split(mean, edges)])
+    return if_it_were(
+        lambda direction: _clip_judge(w - eta * direction, K, n),
+        ("Each chunk is held against c by itself: together they can be longer, and point elsewhere.", own),
+        ("Lengths of chunks are added as if all pointed the same way.", _clipped(mean, c, sum(lengths))),
+        ("That is held against c before the root is taken.", _clipped(mean, c, np.sum(mean**2))),
+        ("It is the sum that is held against c here, and it is longer than the mean.", _clipped(K * mean, c) / K),
+    )  # fmt: skip
+
+
+def _clip_judge(right: Array, K: int, n: int) -> Judge:
+    most = reduce_scatter.bytes(K, n, 8) + all_gather.bytes(K, n, 8) + 16 * K
+
     def judge(run: Run) -> None:
-        for rank, chunk in enumerate(run.results):
-            same_array(chunk, scaled[bounds[rank] : bounds[rank + 1]], f"rank {rank}'s chunk", RTOL, ATOL)
-        for rank, nbytes in enumerate(run.bytes_sent):
-            if nbytes > 16 * K:
-                raise Wrong(f"rank {rank} sent {int(nbytes)} bytes: a length is one number, not a gradient")
+        for rank, w in enumerate(run.results):
+            if np.shape(w) == np.shape(right) and not np.isfinite(np.asarray(w, float)).all():
+                raise Wrong(f"rank {rank}'s w holds values that are not finite: who let them in?")
+            same_array(w, right, f"rank {rank}'s w", RTOL, ATOL)
+        _sent_at_most(run, most, "a reduce-scatter, an all-gather and a sum of one number do")
 
     return judge
 
 
-# -- 6: what a step sends -------------------------------------------------------------------------------------------
+# -- 6: the factor 1.5 ----------------------------------------------------------------------------------------------
 
 
-def _traffic(rng: np.random.Generator) -> Iterator[Case]:
-    for stage in (0, 1, 2, 3, 3):
-        for m in (1, int(rng.integers(2, 9))):
-            keep = stage == 3 and bool(rng.integers(2))
-            K, P = int(rng.integers(2, 65)), int(rng.integers(1, 70)) * 10**9
-            yield _traffic_case(K, P, stage, m, keep)
-    yield _traffic_case(1, 10**9, 3, 4, False)
-    yield _traffic_case(16, 10**9, 3, 1, True)
+def _times(rng: np.random.Generator) -> Iterator[Case]:
+    for _ in range(4):
+        m, p, g = int(rng.integers(2, 17)), int(rng.choice([1, 2, 4])), int(rng.choice([2, 4, 8]))
+        f = float(rng.uniform(0.01, 0.4))
+        right = {"freed": 1.5 * m, "kept": (m + 1) / 2, "careless": 1.5, "bytes": (2 * p + g) / (2 * g)}
+        right |= {"even": g / 2, "frozen": (2 * p + f * g) / (2 * f * g)}
+        slips = (
+            ("That gathers in every micro-batch: when do the parameters change?", slip("kept", m)),
+            ("That gathers twice a step: was anything freed in between?", slip("kept", (2 + m) / 2)),
+            ("Both jobs send in every micro-batch here; that lets only one do so.", slip("careless", 1.5 * m)),
+            ("That has the baseline send parameters.", slip("bytes", (2 * p + g) / (2 * p))),
+            ("That counts one gather; after the forward pass what was gathered is gone.",
+             slip("bytes", (p + g) / (2 * g))),
+            ("That gathers only what is trained; a layer computes with all it has.",
+             slip("frozen", (2 * p + g) / (2 * g))),
+        )  # fmt: skip
+        label = f"m = {m}, p = {p}, g = {g}, f = {f:.3f}"
+        yield Case((m, p, g, f), steps(right), label=label, mistakes=slips)
 
 
-def _traffic_case(K: int, P: int, stage: int, m: int, keep: bool) -> Case:
-    expected = 2 * (K - 1) / K * 2 * P * zero_factor(stage, m, not keep)
-    says = f"K = {K}, P = {P:.3g}, stage {stage}, {m} micro-batches, keep = {keep}"
-
-    def judge(answer: Any) -> None:
-        if expected == 0:
-            if abs(number(answer, "bytes")) > 0:
-                raise Wrong("bytes is not 0, but whom does one worker send to?")
-            return
-        close(answer, expected, "bytes", rtol=RTOL)
-
-    return Case((K, P, stage, m, keep), judge, label=says)
-
-
+_MEMORY = "labkit.plan.memory.zero_"
 EXERCISES = (
-    Exercise("A-1", "Which gradients travel together", "build", 3, "buckets", _buckets, objectives=(1,)),
-    Exercise("A-2", "Parameters that took no part", "build", 4, "average", _average, objectives=(4,)),
-    Exercise(
-        "A-3",
-        "How many workers until it fits",
-        "build",
-        3,
-        "least_workers",
-        _least_workers,
-        objectives=(2,),
-        withheld=("labkit.plan.memory.zero_memory",),
-    ),
-    Exercise("A-4", "One sharded step", "build", 4, "sharded_step", _sharded_step, objectives=(4,)),
-    Exercise(
-        "A-5",
-        "The length of a gradient in pieces",
-        "build",
-        2,
-        "clipped_chunk",
-        _clipped_chunk,
-        objectives=(4,),
-    ),
-    Exercise(
-        "A-6",
-        "What a step sends",
-        "build",
-        3,
-        "traffic",
-        _traffic,
-        objectives=(3,),
-        withheld=("labkit.plan.memory.zero_bytes", "labkit.plan.memory.zero_factor"),
-    ),
-)
+    Exercise("A-1", "What the overlap hides", "measure", 3, "", _overlap, (1,)),
+    Exercise("A-2", "Kept, and held for a moment", "derive", 3, "memory", _memory, (2,), (), (_MEMORY + "memory",)),
+    Exercise("A-3", "Memory against K", "plot", 3, "memory_figure", _figure, (2,), (), (_MEMORY + "memory",)),
+    Exercise("A-4", "An optimizer in pieces", "build", 5, "sharded_adam", _adam, (4,)),
+    Exercise("A-5", "A clip that lets too much through", "debug", 3, "clipped_step", _clip, (4,)),
+    Exercise("A-6", "One and a half times as much", "criticise", 3, "times", _times, (3,), (),
+             (_MEMORY + "bytes", _MEMORY + "factor")),
+)  # fmt: skip

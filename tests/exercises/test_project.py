@@ -1,0 +1,90 @@
+"""The project *Make this job twice as fast*: four causes, each worth mending alone, together worth a factor of two."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+from labkit import Processes, launch
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "notebooks" / "exercises" / "project_twice_as_fast.md"
+ROUNDS, STEPS = 9, 10
+
+
+def _fast_job():
+    spec = importlib.util.spec_from_file_location("fast_job", HERE / "fast_job.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+fast_job = _fast_job()
+CAUSES = tuple(fast_job.CURES)
+VARIANTS = {"slow": (), "fast": CAUSES} | {cause: (cause,) for cause in CAUSES}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Iterator[dict[str, list[dict]]]:
+    """Results of every variant in ROUNDS rounds, in each round in another order, on the same two workers."""
+    jobs = {name: fast_job.job(*causes) for name, causes in VARIANTS.items()}
+    path = tmp_path_factory.mktemp("project") / "rows.npy"
+    checksum = jobs["slow"].write_data(path)
+    done: dict[str, list[dict]] = {name: [] for name in jobs}
+    rng = np.random.default_rng(0)
+    with Processes(device="cpu", threads=1).ready(2) as pool:
+        for _ in range(ROUNDS):
+            for name in rng.permutation(list(jobs)):
+                job = launch(jobs[name].train, 2, path, checksum, STEPS, world=Processes(pool=pool))
+                done[name].append(job.results[0])
+    return done
+
+
+def gain(runs: dict[str, list[dict]], name: str) -> float:
+    """How many times as fast as the slow job: the median over the rounds, each compared with itself."""
+    seconds = {k: np.array([r["seconds"] for r in runs[k]]) for k in ("slow", name)}
+    return float(np.median(seconds["slow"] / seconds[name]))
+
+
+@pytest.mark.alone
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_cure_keeps_the_losses(runs, name):
+    for run in runs[name]:
+        assert np.allclose(run["losses"], runs["slow"][0]["losses"], rtol=0, atol=1e-4)
+
+
+@pytest.mark.alone
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+def test_all_cures_together_make_it_twice_as_fast(runs):
+    assert gain(runs, "fast") >= 2
+
+
+@pytest.mark.alone
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_cure_alone_makes_it_faster(runs, cause):
+    assert gain(runs, cause) > 1.05
+
+
+def test_a_cure_that_fits_no_more_says_so(monkeypatch):
+    assert fast_job.cured() == fast_job.SLOW.read_text(encoding="utf-8")
+    monkeypatch.setitem(fast_job.CURES, CAUSES[0], [("nowhere", "")])
+    with pytest.raises(ValueError, match="once, found 0"):
+        fast_job.cured(CAUSES[0])
+
+
+def test_the_page_gives_twenty_points_and_no_cure():
+    page = PAGE.read_text(encoding="utf-8")
+    rubric = page.split("## What is marked")[1]
+    assert sum(int(n) for n in re.findall(r"^\| .+ \| (\d+) \|$", rubric, re.M)) == 20
+    assert not re.search(r"no_sync|float32|float64|bucket|crc|checksum", page)
