@@ -1,10 +1,7 @@
-"""How long each exercise takes: book/effort.md, from the problem sets and from book/effort.toml.
+"""How long each exercise takes: `python book/tools/effort.py` writes book/effort.md, from the sets and book/effort.toml.
 
-python book/tools/effort.py      write the page
-
-A solver is somebody who worked through exercises from their text alone; its table in effort.toml says who and when, and of
-each exercise: tries (checks until it was right), hints (opened), minutes, stuck (at what; may be left out), and
-solved = false where it was given up.
+A table there says of a solver who it was and when, and of each exercise: tries (checks until it was right), hints (opened),
+minutes, stuck (at what; may be left out), and solved = false where it was given up.
 """
 
 from __future__ import annotations
@@ -73,12 +70,10 @@ def page(exercises: list[Exercise], data: dict[str, Any]) -> str:
 def _line(e: Exercise, lines: list[dict[str, Any]]) -> str:
     spans = [sorted(line[what] for line in lines) for what in ("tries", "hints", "minutes")]
     numbers = [f"{s[0]:g}" + (f" to {s[-1]:g}" if s[-1] > s[0] else "") if s else "–" for s in spans]
-    stuck = "; ".join(dict.fromkeys(line["stuck"] for line in lines if line.get("stuck"))).replace(
-        "|", "&#124;"
-    )
+    stuck = dict.fromkeys(line["stuck"].replace("|", "&#124;") for line in lines if line.get("stuck"))
     kind = f"{e.kind}, in words" if e.rubric else e.kind
     cells = [f"{e.id.split('-')[1]}. {e.title}", kind, str(e.points), difficulty(lines) if lines else "–"]
-    return f"| {' | '.join([*cells, *numbers, stuck])} |"
+    return f"| {' | '.join([*cells, *numbers, '; '.join(stuck)])} |"
 
 
 if __name__ == "__main__":

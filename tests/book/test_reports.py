@@ -54,7 +54,9 @@ def test_the_recordings_are_those_of_the_samples(seed, said, tmp_path, monkeypat
      ("10Gbit/s", "overlapped:25MB", "93.5 66.9"), ("50Gbit/s", "sync", "91.7 68.9")],
 )  # fmt: skip
 def test_the_planner_says_what_the_sample_says(network, method, said, capsys):
-    command = re.search(r"python -m labkit plan (--.*?)\n> ```", PAGE, re.S)[1].replace(">", "").split()
+    command = (
+        re.search(r"python -m labkit plan (--.*?)\n> ```", PAGE, re.S)[1].translate({62: "", 92: ""}).split()
+    )
     command[command.index("--network") + 1], command[command.index("--methods") + 1] = network, method
     plan(command)
     rows = re.findall(rf"^{method} +(?:8|256) .* ([\d.]+) %$", capsys.readouterr().out, re.M)

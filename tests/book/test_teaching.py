@@ -24,11 +24,12 @@ def test_a_set_has_the_kinds_of_exercises_that_a_plan_asks_of_it(name, kinds):
 
 
 def test_every_week_has_a_lab_predictions_a_figure_homework_and_what_comes_of_it():
-    weeks = re.findall(r"^\*\*Week (\d+)\.\*\* (.*)\n: (.*)$", PLAN, re.M)
+    weeks = re.findall(r"^\*\*Week (\d+)\.\*\* (.*)\n\n((?:- .*\n)+)", PLAN, re.M)
     assert [int(number) for number, _, _ in weeks] == list(range(1, 13))
     for _, labs, text in weeks:
         assert "{doc}`" in labs
-        assert re.findall(r"\*(\w[\w ]*):\*", text) == ["Asked before", "Shown live", "Figure", "At home"]
+        said = re.findall(r"^- \*([\w ]+):?\*", text, re.M)
+        assert said == ["Asked before", "Shown live", "Figure", "At home", "Afterwards"]
 
 
 def test_the_seconds_that_a_plan_gives_were_noted_when_the_lab_ran():
