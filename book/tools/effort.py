@@ -42,7 +42,7 @@ def took(data: dict[str, Any], known: list[str]) -> dict[str, list[dict[str, Any
             if id not in known:
                 raise ValueError(f"{solver['name']} must be about exercises that exist, got {id!r}")
             if missing := {"tries", "hints", "minutes"} - set(line):
-                raise ValueError(f"{id} of {solver['name']} must have {', '.join(sorted(missing))}")
+                raise ValueError(f"{id} of {solver['name']} must have {min(missing)}")
             found[id].append(line)
     return found
 
@@ -59,11 +59,10 @@ def page(exercises: list[Exercise], data: dict[str, Any]) -> str:
     """The Markdown."""
     known = sorted(exercises, key=lambda e: book_order(e.id))
     needed = took(data, [e.id for e in known])
-    who = [f"{s['name']} ({s['when']}, {len(s['exercises'])} exercises)" for s in data.get("solver", ())]
-    parts = [_OPENING.format(solvers=f"Solvers: {'; '.join(who)}." if who else "Nobody has been noted yet.")]
+    who = "; ".join(f"{solver['name']} ({solver['when']})" for solver in data.get("solver", ()))
+    parts = [_OPENING.format(solvers=f"Solvers: {who}." if who else "Nobody has been noted yet.")]
     for name, group in groupby(known, key=lambda e: e.id.split("-")[0]):
-        parts.append(f"## Problem set {name}\n\n{_HEAD}")
-        parts += [*(_line(e, needed[e.id]) for e in group), ""]
+        parts += [f"## Problem set {name}\n\n{_HEAD}", *(_line(e, needed[e.id]) for e in group), ""]
     return "\n".join(parts)
 
 
@@ -71,8 +70,8 @@ def _line(e: Exercise, lines: list[dict[str, Any]]) -> str:
     spans = [sorted(line[what] for line in lines) for what in ("tries", "hints", "minutes")]
     numbers = [f"{s[0]:g}" + (f" to {s[-1]:g}" if s[-1] > s[0] else "") if s else "–" for s in spans]
     stuck = dict.fromkeys(line["stuck"].replace("|", "&#124;") for line in lines if line.get("stuck"))
-    kind = f"{e.kind}, in words" if e.rubric else e.kind
-    cells = [f"{e.id.split('-')[1]}. {e.title}", kind, str(e.points), difficulty(lines) if lines else "–"]
+    kind, hard = e.kind + ", in words" * bool(e.rubric), difficulty(lines) if lines else "–"
+    cells = [f"{e.id.split('-')[1]}. {e.title}", kind, str(e.points), hard]
     return f"| {' | '.join([*cells, *numbers, '; '.join(stuck)])} |"
 
 

@@ -81,7 +81,7 @@ def code(cell: Cell) -> list[Cell]:
     if "remove-cell" in tags or (hidden and not outputs):
         return []
     height = sum(20 if "<img" in str(o) else str(o.get("text", "")).count("\n") for o in outputs)
-    height += 0 if hidden else cell.source.count("\n")
+    height += cell.source.count("\n") * (not hidden)
     if hidden or not outputs or ("hide-output" not in tags and height <= LINES):
         return [_cell(cell, "-" if hidden and height < 5 else "subslide", hidden, outputs)]
     kind = "fragment" if height <= LINES else "subslide"
@@ -107,7 +107,7 @@ def deck(lab: str) -> Cell:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             for piece in pieces(cell.source):
-                settle("subslide" if KEPT.search(waiting[1]) else "")
+                settle("subslide" * bool(KEPT.search(waiting[1])))
                 waiting = piece
         elif parts := code(cell):
             settle("subslide")
@@ -115,8 +115,7 @@ def deck(lab: str) -> Cell:
                 parts[0].metadata.slideshow.slide_type = "-"
             cells, waiting = cells + parts, ("", "", "")
     settle()
-    notebook.cells, notebook.metadata["title"] = cells, lab
-    return notebook
+    return nbformat.from_dict({**notebook, "cells": cells})
 
 
 def page(lab: str, reveal: str = REVEAL) -> str:
