@@ -23,7 +23,7 @@ def test_every_sample_has_the_points_of_its_criteria_and_these_are_at_most_what_
     for said, text in samples:
         given = [
             float(x)
-            for x in re.findall(r"^\| (?:question|method|evidence|argument|page) \| ([\d.]+) \|", text, re.M)
+            for x in re.findall(r"^- \*\*(?:question|method|evidence|argument|page) ([\d.]+)\*\*", text, re.M)
         ]
         assert sum(given) == float(said) and all(x <= of for x, of in zip(given, most, strict=True))
 
