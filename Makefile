@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lab notebooks sweeps seeds pdf bench gpu clean
+.PHONY: help book test check lab notebooks sweeps seeds pdf slides bench gpu clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -39,6 +39,9 @@ seeds: $(READY)  ## which verdicts would change under other seeds; other starts:
 
 pdf: book  ## print the built book to one PDF (needs a Chromium)
 	@$(PY) book/tools/pdf.py
+
+slides: $(READY)  ## slides of the labs, in _build/slides; of one: LAB=10_5_all_reduce
+	@$(PY) book/tools/slides.py $(LAB)
 
 bench: $(READY)  ## the performance table: ours beside its peers
 	@$(PY) tests/bench/run.py

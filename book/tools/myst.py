@@ -1,13 +1,14 @@
 """What our tools find in a page's text (MyST Markdown): its code cells and its boxes.
 
 A cell's `head` is its options, YAML between two lines of `---` or lines `:key: value`; `code` is what it runs. A box is an
-admonition with three colons; its options are the lines `:key: value` under its title.
+admonition with three colons; its options are the lines `:key: value` under its title. `plain` serves other pages.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 CELL = re.compile(
     r"^```\{code-cell\}[^\n]*\n(?P<head>---\n.*?^---\n|(?::[^\n]*\n)*)(?P<code>.*?)^```", re.M | re.S
@@ -26,3 +27,34 @@ def boxes(text: str) -> Iterator[tuple[re.Match[str], dict[str, str]]]:
     """Every box of a text, in order, and its options by their names."""
     for box in BOX.finditer(text):
         yield box, dict(re.findall(r":(\w+): *(.*)", box["options"]))
+
+
+def title(text: str) -> str:
+    """A page's title up to its colon, "" without one."""
+    found = re.search(r"^# ([^:\n]+)", text, re.M)
+    return found[1] if found else ""
+
+
+def plain(text: str, titles: Mapping[str, str], works: Mapping[str, Any]) -> str:
+    """Text without roles, targets, comments and bibliographies: what a page would show for them.
+
+    titles: of pages, by the names of their files. works: pybtex's entries, by their keys.
+    """
+
+    def role(found: re.Match[str]) -> str:
+        name, inside = found.groups()
+        if name.startswith("cite"):
+            form = "{} ({})" if name == "cite:t" else "{}, {}"
+            said = "; ".join(form.format(*_work(works[key.strip()])) for key in inside.split(","))
+            return said if name == "cite:t" else f"({said})"
+        shown, _, target = inside.partition("<")
+        return shown.strip() if target else titles.get(inside.rpartition("/")[2], inside)
+
+    text = re.sub(r"^\([\w-]+\)=\n|^% .*\n|^```\{bibliography\}[\s\S]*?^```$", "", text, flags=re.M)
+    return re.sub(r"\{([\w:]+)\}`([^`]+)`", role, text)
+
+
+def _work(entry: Any) -> tuple[str, str]:
+    who = [" ".join(map(str, person.rich_last_names)) for person in entry.persons.get("author", [])]
+    said = " and ".join(who) if len(who) < 3 else f"{who[0]} et al."
+    return said or entry.fields["title"], entry.fields["year"]
