@@ -20,15 +20,17 @@ PAGE, DATA = ROOT / "book" / "effort.md", ROOT / "book" / "effort.toml"
 _OPENING = """\
 # How long each exercise takes
 
-No class has been timed with these exercises yet. The numbers here come from solvers that had the lab and the text of a problem
-set, and nothing else: no solution, no source of a judge, nobody to ask. **They were language models.** How often they checked until
-they were right, how many of the three hints they opened and how long they took by the clock is recorded; *hard*, from 1 to 5, and a
-*student's minutes* are what they thought of each exercise afterwards. So compare exercises by these numbers, and plan with a
-class's own once you have timed one. Where a solver got stuck the text has been mended since.
+No class has been timed with these exercises yet. The numbers here come from solvers that had the lab and the text of a
+problem set, and nothing else: no solution, no source of a judge, nobody to ask. **They were language models.** How often
+they checked until they were right, how many of the three hints they opened and how long they took by the clock is
+recorded; *hard*, from 1 to 5, and a *student's minutes* are what they thought of each exercise afterwards. So compare
+exercises by these numbers, and plan with a class's own once you have timed one. Where a solver got stuck the text has been
+mended since.
 
 {solvers}
 """
-_HEAD = "| exercise | kind | points | hard, 1 to 5 | a student's minutes (guessed) | tries | hints | solver's minutes | stuck at |\n"
+_HEAD = "| exercise | kind | points | hard, 1 to 5 | a student's minutes (guessed) | tries | hints | solver's minutes "
+_HEAD += "| stuck at |\n"
 _HEAD += "|---|---|---:|---:|---:|---:|---:|---:|---|"
 _NEEDED = ("hard", "guess", "tries", "hints", "minutes")
 
