@@ -15,16 +15,7 @@ INPUTS = {  # four rows on two workers; three and one; two and one, all alike; t
     "A": ([[(1, 1), (1, 3)], [(1, 2), (1, 4)]], 5.0, 10.0),
     "B": ([[(1, -1)] * 3, [(1, 2)]], 0.0, 0.0),
     "C": ([[(1, 1)] * 2, [(1, 1)] * 2, [(1, 1)]], 0.0, 0.0),
-    "D": (
-        [
-            [(1e5, 1e5)],
-            [
-                (1e5, -1e5),
-            ],
-        ],
-        1e-10,
-        0.0,
-    ),
+    "D": ([[(1e5, 1e5)], [(1e5, -1e5)]], 1e-10, 0.0),
 }
 
 
@@ -119,11 +110,11 @@ def tilt_with(**other):
 # -- 5 ------------------------------------------------------------------------------------------------------
 
 
-def tilted_gradient(comm, X, y, w, tau):
+def tilted_gradient(comm, X, y, w, tau, top_of=np.max):
     residual = X @ w - y
     largest = np.zeros(comm.K)
     largest[comm.rank] = tau * np.max(residual**2, initial=0.0)
-    top = ring.allreduce(comm, largest).max()
+    top = top_of(ring.allreduce(comm, largest))
     weights = np.exp(tau * residual**2 - top)
     total = ring.allreduce(comm, np.append(2 * X.T @ (weights * residual), weights.sum()))
     return total[:-1] / total[-1]
@@ -209,6 +200,7 @@ MUTANTS = {
         inputs(A=([[(1, 1)] * 3, [(1, 2)]], 5.0, 10.0)),  # B is off as well
         inputs(B=([[(1, 1)] * 3, [(1, 2)]], 0.0, 0.0)),  # off, but downhill
         inputs(B=([[(1, -1)] * 2, [(1, 1.5)]], 0.0, 0.0)),  # C is off as well
+        inputs(A=([[(1, 1), (1, 3)], [(1, 2), (1, 4)]], 0.1, 0.1)),  # off, but by little
         inputs(C=([[(1, 1), (1, 2)], [(1, 5)]], 0.0, 0.0)),
         inputs(D=([[(1e5, 1e5)], [(1e5, 1e5)]], 1e-10, 0.0)),  # large sums that do not cancel
     ],
@@ -234,15 +226,18 @@ MUTANTS = {
         tilt_with(workers=lambda f, G, tau, n, owner: n / n.sum()),
         tilt_with(workers=lambda f, G, tau, n, owner: np.full(len(n), 1 / len(n))),
         tilt_with(slope=lambda f, G, tau, n, owner: f.var()),
+        tilt_with(slope=lambda f, G, tau, n, owner: tau * f.var() / 2),
         tilt_with(slope=lambda f, G, tau, n, owner: (f**2).mean() / 2),
     ],
     "10.1-5": [
         tilted_overflows,
+        np.errstate(invalid="ignore")(lambda *q: tilted_gradient(*q, top_of=np.sum)),  # all become 0
         tilted_own_shift,
         tilted_mean_of_quotients,
         tilted_over_N,
         tilted_not_at_all,
         tilted_times_tau,
+        lambda *q: tilted_gradient(*q) / 2,
     ],
     "10.1-6": [
         clock(by_bytes=2000),
@@ -250,6 +245,7 @@ MUTANTS = {
         clock(steps=lambda ship, total, q: [np.sort(ship)[1] / np.sort(total)[-2], np.sort(ship)[-2] / np.sort(total)[1]]),
         clock(clock="not decided"),
         clock(share=lambda ship, total, q: 4 * clock()["share"]),
+        clock(share=lambda ship, total, q: 4 / 3 * clock()["share"]),
         clock(data=DATA.replace("0.0", "0.1", 1)),
     ],
 }  # fmt: skip

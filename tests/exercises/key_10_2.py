@@ -68,16 +68,18 @@ def ball_with(**other):
 # -- 3 ------------------------------------------------------------------------------------------------------
 
 
-def budget_figure(lam, s, v0, budgets, etas, power=2, start=1.0, scale="log", best=True, at_once=False):
+def budget_figure(
+    lam, s, v0, budgets, etas, power=2, start=1.0, scale="log", best="one", at_once=False, label="T = {0}"
+):
     fig, ax = plt.subplots()
     low = []
     for T in budgets:
         left = np.abs(1 - etas * lam) ** (power * T)
         v = start * left * v0 + (1 - left * (not at_once)) * etas * s / (lam * (2 - etas * lam))
-        ax.plot(etas, v, label=f"T = {T}")
+        ax.plot(etas, v, label=label.format(T, budgets))
         low.append((etas[v.argmin()], v.min()))
-    if best:
-        ax.plot(*zip(*low, strict=True), "o", label="best rate")
+    for points in {"one": [low], "each": [[point] for point in low], "none": []}[best]:
+        ax.plot(*zip(*points, strict=True), "o")
     ax.set(xscale=scale, yscale=scale, xlabel="learning rate", ylabel="expected squared distance")
     ax.legend()
     plt.close(fig)
@@ -99,12 +101,16 @@ def clip(g, most):
     return g * min(1.0, most / max(np.linalg.norm(g), 1e-300))
 
 
-def accumulated_step(comm, micros, w, eta, most):
+def accumulated_step(comm, micros, w, eta, most, step=lambda g, eta, most: eta * clip(g, most)):
     total = np.zeros(len(w) + 1)
     for X, y in micros:
         total += np.append(grad_sum(X, y, w), len(y))
     total = ring.allreduce(comm, total)
-    return w - eta * clip(total[:-1] / total[-1], most)
+    return w - step(total[:-1] / total[-1], eta, most)
+
+
+def step_with(step):
+    return lambda *q: accumulated_step(*q, step=step)
 
 
 def step_talks_each_time(comm, micros, w, eta, most):
@@ -112,14 +118,8 @@ def step_talks_each_time(comm, micros, w, eta, most):
     return w - eta * clip(total[:-1] / total[-1], most)
 
 
-def step_mean_of_means(comm, micros, w, eta, most):
-    mine = sum(grad_sum(X, y, w) / max(len(y), 1) for X, y in micros) / len(micros)
-    return w - eta * clip(ring.allreduce(comm, mine) / comm.K, most)
-
-
-def step_forgets_m(comm, micros, w, eta, most):
-    """Every micro-batch's mean is added up, as backward() does, and nobody divides."""
-    mine = sum(grad_sum(X, y, w) / max(len(y), 1) for X, y in micros)
+def step_mean_of_means(comm, micros, w, eta, most, over=len):
+    mine = sum(grad_sum(X, y, w) / max(len(y), 1) for X, y in micros) / over(micros)
     return w - eta * clip(ring.allreduce(comm, mine) / comm.K, most)
 
 
@@ -170,22 +170,14 @@ def weigh_with(**other):
 DATA = """{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, 2026-11-22",
  "at": [8, 32, 64, 4096],
  "values": [
-  [
-   4.41691606454242e-05, 4.306925097630199e-05, 4.6604585937970455e-05, 4.293356982465468e-05,
-   4.130289745951643e-05, 4.0681833496591935e-05, 4.6018911133316465e-05, 3.645824658171648e-05,
-   3.7444860351953935e-05],
-  [
-   3.978504492607726e-05, 6.526049804733702e-05, 3.710815039426052e-05, 5.4199199219340244e-05,
-   5.404115429286094e-05, 5.9171962888626695e-05, 6.889572851775938e-05, 3.791212694892465e-05,
-   5.3511720700782917e-05],
-  [
-   0.00011442512891335355, 8.252286718857249e-05, 7.117769921194395e-05, 8.17399257755369e-05,
-   8.959891405879716e-05, 7.266839844533024e-05, 0.00022086730859882664, 5.038105858545805e-05,
-   6.492794922507983e-05],
-  [
-   0.002189277500292519, 0.0021927645002506324, 0.0020825290002903785, 0.016831063750032627,
-   0.0033866292505990714, 0.00333853749998525, 0.0022023989995432203, 0.0023983002502063755,
-   0.008989176750219485]],
+   [4.41691606454242e-05, 4.306925097630199e-05, 4.6604585937970455e-05, 4.293356982465468e-05, 4.130289745951643e-05,
+    4.0681833496591935e-05, 4.6018911133316465e-05, 3.645824658171648e-05, 3.7444860351953935e-05],
+   [3.978504492607726e-05, 6.526049804733702e-05, 3.710815039426052e-05, 5.4199199219340244e-05, 5.404115429286094e-05,
+    5.9171962888626695e-05, 6.889572851775938e-05, 3.791212694892465e-05, 5.3511720700782917e-05],
+   [0.00011442512891335355, 8.252286718857249e-05, 7.117769921194395e-05, 8.17399257755369e-05, 8.959891405879716e-05,
+    7.266839844533024e-05, 0.00022086730859882664, 5.038105858545805e-05, 6.492794922507983e-05],
+   [0.002189277500292519, 0.0021927645002506324, 0.0020825290002903785, 0.016831063750032627, 0.0033866292505990714,
+    0.00333853749998525, 0.0022023989995432203, 0.0023983002502063755, 0.008989176750219485]],
  "span_s": 1.4103888329991605, "seal": "a2fd579e9896"}"""
 
 
@@ -232,6 +224,7 @@ MUTANTS = {
         ball_with(kept=lambda r, eta, H, b: (1 - eta * H) ** 2),
         ball_with(added=lambda r, eta, H, b: r["added"] * b),
         ball_with(settles=lambda r, eta, H, b: math.sqrt(r["settles"])),
+        ball_with(average=lambda r, eta, H, b: r["cured"]),  # its limit for small eta
         ball_with(stable=lambda r, eta, H, b: 2 / H),
         ball_with(average=lambda r, eta, H, b: r["settles"]),
         ball_with(average=lambda r, eta, H, b: r["settles"] / (eta * H)),
@@ -241,15 +234,21 @@ MUTANTS = {
         budget_with(at_once=True),
         budget_with(power=1),
         budget_with(scale="linear"),
-        budget_with(best=False),
+        budget_with(best="none"),
+        budget_with(best="each"),
+        budget_with(label="T = {1}"),  # all of them in each label
     ],
     "10.2-4": [
         step_talks_each_time,
         step_mean_of_means,
-        step_forgets_m,
+        lambda *q: step_mean_of_means(*q, over=lambda micros: 1),  # as backward() adds up means
         step_last_micro_only,
         step_clips_each,
         step_clips_workers,
+        lambda comm, *q: step_with(lambda g, eta, most: eta * clip(g / comm.K, most))(comm, *q),
+        step_with(lambda g, eta, most: clip(eta * g, most)),
+        step_with(lambda g, eta, most: eta * clip(g / 2, most)),
+        step_with(lambda g, eta, most: eta * g * (1 if np.isinf(most) else most / np.linalg.norm(g))),
     ],
     "10.2-5": [
         weigh_with(examples=lambda B1, S1, B2, S2, o, e: B2 / B1),
@@ -257,6 +256,8 @@ MUTANTS = {
         weigh_with(alone=lambda B1, S1, B2, S2, o, e: B2 * S2 / (B1 * S1)),
         weigh_with(flips_at=lambda B1, S1, B2, S2, o, e: e * (B2 - B1) / o),
         weigh_with(flips_at=lambda B1, S1, B2, S2, o, e: S1 * (o + e * B1) / (S2 * (o + e * B2))),
+        lambda *q: weigh(*q) | {"flips_at": max(1, weigh(*q)["flips_at"])},
+        lambda *q: weigh(*q) | {"flips_at": 1 / weigh(*q)["flips_at"]},
         weigh_with(B_crit=lambda B1, S1, B2, S2, o, e: B1 * (S1 - S2) / S2),
     ],
     "10.2-6": [
