@@ -22,7 +22,9 @@ def drawn(figure: Any) -> dict[str, Any]:
 def _axes(ax: Any) -> dict[str, Any]:
     curves = [(line.get_label(), *map(np.asarray, line.get_data(orig=False))) for line in ax.get_lines()]
     curves += [
-        (c.get_label(), *np.asarray(c.get_offsets()).T) for c in ax.collections if len(c.get_offsets()) > 1
+        (c.get_label(), *np.asarray(c.get_offsets()).T)
+        for c in ax.collections
+        if type(c).__name__ == "PathCollection"
     ]
     return {
         "title": ax.get_title(),

@@ -104,7 +104,7 @@ def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any]) ->
     wrong: by its sentence, each value that is recognised as a mistake.
     """
     try:
-        same_array(answer[key], np.asarray(right), key, rtol=1e-2)
+        (same_array if np.ndim(right) else close)(answer[key], right, key, rtol=1e-2)
     except Wrong:
         given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
         for said, value in wrong.items():
