@@ -211,6 +211,7 @@ MUTANTS = {
         DRIFT | {"around": late_always(0.030)},
         DRIFT | {"around": late_once(seconds=0.012, others=0.010)},
         DRIFT | {"around": late_once((0, 3))},
+        DRIFT | {"around": late_once()[:, ::-1]},
         DRIFT | {"posted": np.full((8, 6), 0.010)},
         {"around": late_once()},
     ],
@@ -228,6 +229,7 @@ MUTANTS = {
         with_step("beyond", lambda p, a, n, L, m, h: a - p),
         with_step("rest", lambda p, a, n, L, m, h: a / L),
         with_step("forgiven", lambda p, a, n, L, m, h: max(a - p, 0.0)),
+        with_step("forgiven", lambda p, a, n, L, m, h: (min(a, p) + m * max(a - p, 0.0)) / L),
         with_step("late", lambda p, a, n, L, m, h: h),
     ],
     "2.2-4": [
@@ -249,8 +251,10 @@ MUTANTS = {
     "2.2-5": [
         THREE | {"c_ms": 3 * C},
         THREE | {"predicted_ms": 70 + 3 * C},
+        THREE | {"predicted_ms": 88 + 3 * C},
         THREE | {"predicted_ms": 92 + C},
         THREE | {"saved_ms": [22.0, 22.0]},
+        THREE | {"saved_ms": [f(MS["uneven"] - MS["even"]) for f in (np.min, np.max)]},
         THREE | {"saved_ms": [float(np.median(MS["uneven"]) - np.median(MS["even"]))] * 2},
         THREE | {"decided": not THREE["decided"]},
     ],

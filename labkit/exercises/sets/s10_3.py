@@ -25,7 +25,7 @@ from labkit.exercises.sets import (
     dealt,
     each_rank,
     if_it_were,
-    slip,
+    slips,
     steps,
     talked,
     unequal,
@@ -64,7 +64,7 @@ def _loop_case(run: list[_Step], w: Array, recipe: tuple[float, ...], label: str
         ("That is what comes of clipping on each worker: a mean of shortened vectors is no shortened mean.", "each"),
         ("That is what comes of stretching short gradients: clipping only ever shortens.", "stretched"),
         ("That is what comes of leaving the decay out of what is clipped.", "decay last"),
-        ("That is what comes of adding the decay on every worker, before the sum.", "decay K times"),
+        ("That is what comes of adding the decay to a sum over rows, as if it were one more row.", "decay a row"),
     )  # fmt: skip
     wrong = [(sentence, _walk(run, w, recipe, fault)) for sentence, fault in known]
     mistakes = if_it_were(partial(_walked, T), *(x for x in wrong if not np.allclose(x[1], right)))
@@ -75,7 +75,8 @@ def _walk(run: list[_Step], w: Array, recipe: tuple[float, ...], fault: str = ""
     """Where one worker with everybody's rows walks to; fault: what is done wrongly on the way."""
     eta, decay, c = recipe
     for step in run:
-        extra = decay * w * (len(step) if fault == "decay K times" else 1)
+        M = sum(len(y) for _, y in step)
+        extra = decay * w * (len(step) / M if fault == "decay a row" else 1)
         means = [(2 * X.T @ (X @ w - y) / len(y), len(y)) for X, y in step if len(y)]
         if fault == "each":
             means = [(_clipped(g + extra, c), b) for g, b in means]
@@ -159,7 +160,10 @@ def _box_case(fault: str, drawn_once: int, label: str) -> Case:
         if answer == fault:
             return
         if fault == "nothing":
-            raise Wrong(f"this box is right, and you say {answer!r}: is what you saw more than rounding?")
+            doubt = {"same masks": "is what you saw more than chance?"}.get(
+                answer, "is what you saw more than rounding?"
+            )
+            raise Wrong(f"this box is right, and you say {answer!r}: {doubt}")
         if answer == "nothing":
             raise Wrong(f"this box is wrong, and your experiments can't tell: {_UNSEEN[fault]}")
         raise Wrong(f"this box is wrong, but not by {answer!r}: {_UNLIKE[answer]}")
@@ -195,24 +199,24 @@ def _slowest(rng: np.random.Generator) -> Iterator[Case]:
 def _slowest_case(K: int, b: int, a: float, theta: float) -> Case:
     still = np.arange(K, 0, -1.0)
     H = math.fsum(1 / still)
-    doubled = math.fsum(1 / j for j in range(K + 1, 2 * K + 1))
     expected = {
         "gaps": theta / still,
         "step": a + theta * H,
         "variance": theta**2 * math.fsum(1 / still**2),
-        "doubling": theta * doubled,
+        "doubling": theta * math.fsum(1 / j for j in range(K + 1, 2 * K + 1)),
         "waiting": theta * K * (H - 1),
         "backup": a + theta * math.fsum(1 / still[: K - b]),
     }
     known = (
         ("Your 'gaps' are those of the last to finish first: is more or less time between finishes at the beginning?",
          "gaps", theta / still[::-1]),
-        ("Your 'gaps' don't depend on how many are still busy.", "gaps", np.full(K, theta)),
+        ("Your 'step' begins when the a seconds are over.", "step", theta * H),
         ("Your 'step' says that K workers are as slow as their logarithm: near, but not exact.",
          "step", a + theta * math.log(K)),
         ("Your 'variance' adds standard deviations. Of independent gaps something else adds up.",
          "variance", (theta * H) ** 2),
         ("Your 'waiting' is one worker's. All of them wait.", "waiting", theta * (H - 1)),
+        ("Your 'waiting' counts the a seconds, too.", "waiting", K * (a + theta * (H - 1))),
         ("Your 'backup' is the step of a smaller group, from which nobody is left out.",
          "backup", a + theta * math.fsum(1 / still[b:])),
         ("Your 'doubling' is where it goes for very many workers, not what it is for these.",
@@ -220,12 +224,6 @@ def _slowest_case(K: int, b: int, a: float, theta: float) -> Case:
     )  # fmt: skip
     label = f"with {workers(K)}, {b} spare, at least {a:.3f} s, {theta:.3f} s more on average"
     return Case((K, b, a, theta), steps(expected, 1e-8), label=label, mistakes=slips(expected, *known))
-
-
-def slips(expected: dict[str, Any], *known: tuple[str, str, Any]) -> tuple[tuple[str, Judge], ...]:
-    """A case's ``mistakes``, (sentence, step, value) each: those that are mistakes with these numbers."""
-    wrong = [x for x in known if not np.allclose(x[2], expected[x[1]], rtol=1e-7, atol=0)]
-    return tuple((sentence, slip(step, value)) for sentence, step, value in wrong)
 
 
 # -- 4: the step against K ------------------------------------------------------------------------------------------
@@ -265,12 +263,11 @@ def _scaling_case(Ks: Array, tau: float, theta: float, n: float, b: int = 64, B:
         ("The curves are right. Which K do you recommend, and where is it marked?", {"marked": False}),
         ("The heights are seconds, and the label says ms.", {"unit": 1.0}),
         ("Here nobody waits for the slowest: the curves have the mean of one worker in them.", {"H": 1.0}),
-        (
-            "Here a worker sends as many bytes when it is alone as among many.",
-            {"share": np.full(len(Ks), 2.0)},
-        ),
+        ("Here the slowest of K is late by a logarithm: near, but not exact.", {"H": np.log(Ks)}),
+        ("Here a worker sends as many bytes when it is alone as among many.", {"share": np.full(len(Ks), 2.0)}),
+        ("Here the ring adds up, and hands the sum to nobody.", {"share": share / 2}),
         ("Here a worker sends the whole vector in each round of the ring.", {"share": 2 * (Ks - 1)}),
-    )
+    )  # fmt: skip
     says = f"{len(Ks)} values of K, a vector of {n / 1e6:.0f} MB"
     return Case((Ks.tolist(), b, B, tau, theta, n, beta), figure(), label=says, mistakes=mistakes)
 
@@ -381,6 +378,7 @@ def _audit_case(rng: np.random.Generator, loader: float, network: float, clock: 
         ("This takes the workers' mean, as if they did not wait for one another.", "clock alone", mean["clock alone"]),
         ("This adds the slowest loader to the slowest GPU, though they may be two ranks.",
          "clock alone", apart["clock alone"]),
+        ("Your 'clock alone' answers the other question, that of 'clock mended'.", "clock alone", expected["clock mended"]),
         ("Your 'clock alone' stretches the whole step. Does all of it run on that clock?",
          "clock alone", was / (1 - clock)),
         ("Your 'loader mended' takes off what the loader alone puts on. Did the others wait for that rank?",

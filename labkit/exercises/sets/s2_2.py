@@ -16,8 +16,8 @@ import numpy as np
 from labkit.comm import Simulated, launch
 from labkit.exercises import measured
 from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
-from labkit.exercises.sets import Array, Judge, if_it_were, steps
-from labkit.exercises.sets.s10_3 import near, slips
+from labkit.exercises.sets import Array, Judge, if_it_were, slips, steps
+from labkit.exercises.sets.s10_3 import near
 from labkit.network import Link
 
 _INSTANT = Simulated(link=Link(alpha=0.0, beta=1e15))
@@ -72,18 +72,21 @@ def _drift(rng: np.random.Generator) -> Iterator[Case]:
             if (lead := _lead(program, X)) == 0:
                 raise Wrong(f"{name!r}: all eight finish side by side, so nothing tells whether they have to")
             if lead < most:
-                raise Wrong(_short(name, lead, X))
+                raise Wrong(_short(name, lead, most, X))
 
     yield Case((), judge)
 
 
-def _short(name: str, lead: int, X: Array) -> str:
+def _short(name: str, lead: int, most: int, X: Array) -> str:
     said = f"{name!r}: one worker gets {lead} steps ahead of another, and could get further; "
-    longest = X.max(axis=1)
-    if (longest > 0.5 * longest.max()).sum() > 1:
+    late = X - np.median(X)  # in each step, beyond what is usual
+    k, t = np.unravel_index(late.argmax(), late.shape)
+    if (late.max(axis=1) > 0.5 * late.max()).sum() > 1:
         return said + "several workers are late at some time here, and hold each other up"
-    if longest.max() < 0.5 * X[longest.argmax()].sum():
+    if late[k, t] < 0.5 * late[k].clip(0).sum():
         return said + "your slowest lets go of the others in each of its steps"
+    if t >= _T - most:
+        return said + "when your slowest is late, have they so many steps left to take?"
     return said + "how long does the one in front need for that?"
 
 
@@ -143,10 +146,9 @@ def _finishes(expected: list[Array]) -> Judge:
             off = np.asarray(run.results[k], dtype=float) - F
             if (wrong := np.abs(off) > 1e-6 * F).any():
                 t = int(wrong.argmax())
-                raise Wrong(
-                    f"rank {k} finishes step {t} too {'early' if off[t] < 0 else 'late'}: "
-                    + ("somebody is too far behind then" if off[t] < 0 else "what was it still waiting for?")
-                )
+                early = "somebody is too far behind then" if run.K > 1 else "its computing takes longer"
+                said = f"early: {early}" if off[t] < 0 else "late: what was it still waiting for?"
+                raise Wrong(f"rank {k} finishes step {t} too {said}")
 
     return judge
 
@@ -184,6 +186,8 @@ def _overlap_case(p: float, a: float, L: int, m: int, h: float) -> Case:
         ("Your 'beyond' is negative where the wire has time to spare: less than nothing can't stay exposed.",
          "beyond", a - p),
         ("Your 'rest' is the travel of one bucket, also where the wire is the slower of the two.", "rest", a / L),
+        ("Your 'forgiven' is all that the wire has in hand then. Is the next bucket due at once?",
+         "forgiven", min(a, p) / L + forgiven),
         ("Your 'forgiven' is the same after one bucket as after many. Is the queue at the wire as long?",
          "forgiven", beyond),
         ("Your 'late' charges the whole hiccup, as if nothing had been waiting for the wire.", "late", h),
@@ -295,6 +299,7 @@ def _three(answer: Any) -> None:
     near(
         answer["predicted_ms"], predicted, "predicted_ms",
         (_MEAN_MS + 3 * c, "predicted_ms lets everybody work all the time: then nobody waits for the slowest"),
+        (float(_UNEVEN_MS.sum(axis=1).max()) + 3 * c, "predicted_ms lets one worker be the slowest every time"),
         (_SLOWEST_MS + c, "predicted_ms has the communication of one superstep in it"),
         (_SLOWEST_MS, "predicted_ms has no communication in it"),
     )  # fmt: skip
@@ -303,9 +308,11 @@ def _three(answer: Any) -> None:
         raise Wrong(f"'lies' is {answer['lies']!r}: of your own data that is not true")
     typical = float(np.median(ms["uneven"]) - np.median(ms["even"]))
     saved = np.array([low - ms["even"].max(), high - ms["even"].min()])
+    rounds = ms["uneven"] - ms["even"]
     near(
         answer["saved_ms"], saved, "saved_ms",
         ([typical] * 2, "saved_ms compares two typical runs: by how much do single ones differ?"),
+        ([rounds.min(), rounds.max()], "saved_ms pairs an even run with that of its own round only"),
         ([_SLOWEST_MS - _MEAN_MS] * 2, "saved_ms is what the formula says, and not what was measured"),
         (-saved[::-1], "saved_ms is negative where a balance saves something"),
     )  # fmt: skip
@@ -326,25 +333,13 @@ EXERCISES = (
     Exercise("2.2-1", "Blocking, and yet not in step", "criticise", 3, "", _drift, objectives=(1,)),
     Exercise("2.2-2", "The slack that leaks", "debug", 4, "ssp_worker", _slack_cases, objectives=(3,)),
     Exercise(
-        "2.2-3",
-        "What a hiccup costs under overlap",
-        "derive",
-        3,
-        "overlapped_step",
-        _overlap,
-        objectives=(5, 6, 7),
-        withheld=("labkit.timing.overlap",),
+        "2.2-3", "What a hiccup costs under overlap", "derive", 3, "overlapped_step", _overlap,
+        objectives=(5, 6, 7), withheld=("labkit.timing.overlap",),
     ),
     Exercise(
-        "2.2-4",
-        "One sick worker, or chance?",
-        "criticise",
-        2,
-        "blame",
-        _blame,
-        objectives=(4,),
-        withheld=("labkit.timing.straggler_report",),
+        "2.2-4", "One sick worker, or chance?", "criticise", 2, "blame", _blame,
+        objectives=(4,), withheld=("labkit.timing.straggler_report",),
     ),
     Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", _supersteps, objectives=(2,)),
     Exercise("2.2-6", "What hurts, and what helps", "criticise", 3, "", objectives=(3,), rubric=_HURTS),
-)
+)  # fmt: skip
