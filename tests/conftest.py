@@ -107,3 +107,18 @@ def make_figure() -> Callable[..., Any]:
         return figure(name, **({"curves": runs} if name == "compressors" else {}) | parameters)
 
     return made
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile` the problem sets, which share one file of tests, are handed out a set at a time."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileAndSet(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, test = nodeid.partition("::")
+            parameters = test.partition("[")[2]
+            return f"{file}[{parameters.partition('-')[0]}" if file.endswith("test_sets.py") else file
+
+    return ByFileAndSet(config, log)
