@@ -96,30 +96,14 @@ def sure(c1, n1, c2, n2, f, beta, sigma):
     }
 
 
-def sure_bytes_only(c1, n1, c2, n2, f, beta, sigma):
-    return sure(c1, n1, c2, n2, f, beta, sigma) | {"tie": (n1 - f * n2) / (c2 - c1)}
+def slipped(step, f):
+    """The derivation with this step wrong: ``f`` of the method's numbers, of sigma, and of the right steps."""
 
+    def answer(c1, n1, c2, n2, factor, beta, sigma):
+        right = sure(c1, n1, c2, n2, factor, beta, sigma)
+        return right | {step: f(c1, n1, c2, n2, factor, sigma, right)}
 
-def sure_swapped(c1, n1, c2, n2, f, beta, sigma):
-    return sure(c1, n1, c2, n2, f, beta, sigma) | {"everywhere": n1 / n2, "nowhere": c1 / c2}
-
-
-def sure_slope(c1, n1, c2, n2, f, beta, sigma):
-    right = sure(c1, n1, c2, n2, f, beta, sigma)
-    return right | {"elasticity": right["elasticity"] * right["tie"] / f}
-
-
-def sure_one_place(c1, n1, c2, n2, f, beta, sigma):
-    return sure(c1, n1, c2, n2, f, beta, sigma) | {"elasticity": -f * n2 / (n1 - f * n2)}
-
-
-def sure_wire_only(c1, n1, c2, n2, f, beta, sigma):
-    return sure(c1, n1, c2, n2, f, beta, sigma) | {"break_even": n1 / n2}
-
-
-def sure_no_square(c1, n1, c2, n2, f, beta, sigma):
-    right = sure(c1, n1, c2, n2, f, beta, sigma)
-    return right | {"seeds": math.ceil(abs(2 * sigma / (right["break_even"] - f)))}
+    return answer
 
 
 # -- 4 --------------------------------------------------------------------------------------------------------------
@@ -169,6 +153,10 @@ def bill_negative(*log):
 
 def bill_of_one(loaded, *log):
     return {part: x / len(loaded) for part, x in bill(loaded, *log).items()}
+
+
+def bill_hours(*log):
+    return {part: x * 3600 for part, x in bill(*log).items()}
 
 
 # -- 5 --------------------------------------------------------------------------------------------------------------
@@ -248,21 +236,31 @@ SOLUTIONS = {
 MUTANTS = {
     "10.10-1": [
         foretold(predicted_ms=lambda v: float(np.median(4 * v["2x16"]))),
-        foretold(predicted_ms=lambda v: float(np.median(v["1x64"] + v["2x16"]))),
-        foretold(predicted_ms=lambda v: float(np.median(v["1x64"]))),
+        foretold(predicted_ms=lambda v: float(np.median(v["2x16"] * v["1x64"] / v["1x16"]))),
+        foretold(predicted_ms=lambda v: float(np.median(list(v.values()), axis=1) @ [-1, 1, 1])),
         foretold(low_ms=lambda v: float(v["1x64"].min() + v["2x16"].min() - v["1x16"].min()) * 1.1),
         foretold(promise=1.0),
+        foretold(promise=0.9),
         foretold(promise=0.95),
         foretold(verdict=OTHER_VERDICT),
         foretold(then=THEN.replace("0.0", "0.1")),
     ],
     "10.10-2": [pareto_alone, pareto_alike, pareto_own, pareto_fastest, pareto_linear, pareto_no_unit],
-    "10.10-3": [sure_bytes_only, sure_swapped, sure_slope, sure_one_place, sure_wire_only, sure_no_square],
-    "10.10-4": [bill_given, bill_scaled, bill_hidden, bill_inside, bill_negative, bill_of_one],
+    "10.10-3": [
+        slipped("tie", lambda c1, n1, c2, n2, f, sigma, right: (n1 - f * n2) / (c2 - c1)),
+        slipped("everywhere", lambda c1, n1, c2, n2, f, sigma, right: n1 / n2),
+        slipped("elasticity", lambda c1, n1, c2, n2, f, sigma, right: right["elasticity"] * right["tie"] / f),
+        slipped("elasticity", lambda c1, n1, c2, n2, f, sigma, right: -f * n2 / (n1 - f * n2)),
+        slipped("break_even", lambda c1, n1, c2, n2, f, sigma, right: n1 / n2),
+        slipped("seeds", lambda c1, n1, c2, n2, f, sigma, right: math.ceil(math.sqrt(right["seeds"]))),
+        slipped("seeds", lambda *a: math.ceil((a[-2] / (a[-1]["break_even"] - a[-3])) ** 2)),
+    ],
+    "10.10-4": [bill_given, bill_scaled, bill_hidden, bill_inside, bill_negative, bill_of_one, bill_hours],
     "10.10-5": [
         CLAIM | {"efficiency": 13500 / (8 * 1800)},
         CLAIM | {"sooner": 54.0},
         CLAIM | {"sooner": (1 + 32) / (1 + 0.5)},
+        CLAIM | {"dearer": 16000 / 13500},
         CLAIM | {"most_K": 64},
         CLAIM | {"fixed_batch": 54.0},
         CLAIM | {"overlap": "refuted"},

@@ -37,7 +37,7 @@ def slipped(step, f):
 
 # -- 2 --------------------------------------------------------------------------------------------------------------
 
-DATA = """{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": ["kept", "synced", "careful"], "values": [[0.013498456999514019, 0.016735522000089986, 0.014624723000451922, 0.015220158998999977, 0.022152323999762302, 0.014655880000645993, 0.018715895999775967, 0.015718319998995867, 0.01471680800023023, 0.016283647000818746, 0.023045108002406778, 0.012026147000142373, 0.02055973999813432, 0.01357271300003049, 0.018263890997332055], [0.018891312000050675, 0.01903040699835401, 0.025606123999750707, 0.02017004099980113, 0.026231247997202445, 0.021539133002079325, 0.017226773001311813, 0.023793235999619355, 0.02208102499935194, 0.027778566000051796, 0.018642136001290055, 0.020083019000594504, 0.025099239999690326, 0.027106313998956466, 0.02094741299879388], [0.05642073100170819, 0.043155348001164384, 0.03488007900159573, 0.038382306000130484, 0.07565485600207467, 0.04274316699957126, 0.04501020099996822, 0.04099789000247256, 0.05607966499883332, 0.0691435469998396, 0.037705764996644575, 0.026488894000067376, 0.053001995001977775, 0.035586680998676457, 0.04883521999727236]], "span_s": 1.2942600550013594, "seal": "5db74c0a3f03"}"""  # noqa: E501
+DATA = """{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": ["kept", "synced", "careful"], "values": [[0.01791588000196498, 0.020459120998566505, 0.016428525999799604, 0.020858849999058293, 0.020752773998538032, 0.015228683001623722, 0.018427869999868562, 0.02007445300114341, 0.022850739002024056, 0.018698333002248546, 0.018805831001373008, 0.01634301400190452, 0.022052546999475453, 0.021140662000107113, 0.016404243997385493], [0.02833420400202158, 0.06293415500113042, 0.03513645900238771, 0.030673533998196945, 0.02992523499779054, 0.02773384200190776, 0.049067067997384584, 0.030554837998352014, 0.043232099000306334, 0.02602727300109109, 0.021285939001245424, 0.026472023000678746, 0.018013859997154213, 0.0433323979996203, 0.06064036000316264], [0.42369818600127473, 0.06526515200312133, 0.06003285000042524, 0.061271302998648025, 0.07199339699945995, 0.06476236700109439, 0.056276910996530205, 0.04735458200229914, 0.0709250649997557, 0.05363164899972617, 0.03144212699771742, 0.08973344199694111, 0.034462868999980856, 0.04903725600161124, 0.14783616599743254]], "span_s": 2.152262163999694, "seal": "0cd8e95759f1"}"""  # noqa: E501
 
 
 def costs(**changed):
@@ -120,16 +120,19 @@ def hand_over(comm, X, y, seed, n, forget=""):
         if "m" not in forget:
             for v, kept in zip(optimizer.memory, state["memory"], strict=True):
                 v.copy_(kept)
-        if "g" not in forget:
+        if "s" in forget:
+            generator.manual_seed(state["seed"])
+        elif "g" not in forget:
             generator.set_state(state["generator"])
         if "t" not in forget:
-            t = state["t"]
+            t = comm.rank * n if "n" in forget else state["t"]
+        seed = state["seed"]
     for _ in range(n):
         one_step(model, optimizer, generator, X, y, t)
         t += 1
     if comm.rank + 1 < comm.K:
         file = io.BytesIO()
-        state = {"model": model.state_dict(), "memory": optimizer.memory}
+        state = {"model": model.state_dict(), "memory": optimizer.memory, "seed": seed}
         torch.save({**state, "generator": generator.get_state(), "t": t}, file)
         raw = np.frombuffer(file.getvalue(), np.uint8)
         comm.send(np.array([len(raw)]), comm.rank + 1)
@@ -154,20 +157,11 @@ def hand_over_given(comm, X, y, seed, n):
     return weights
 
 
-def forgets_moments(comm, X, y, seed, n):
-    return hand_over(comm, X, y, seed, n, "m")
+def forgetting(what):
+    def answer(comm, X, y, seed, n):
+        return hand_over(comm, X, y, seed, n, what)
 
-
-def forgets_generator(comm, X, y, seed, n):
-    return hand_over(comm, X, y, seed, n, "g")
-
-
-def forgets_count(comm, X, y, seed, n):
-    return hand_over(comm, X, y, seed, n, "t")
-
-
-def forgets_two(comm, X, y, seed, n):
-    return hand_over(comm, X, y, seed, n, "mg")
+    return answer
 
 
 # -- 5 --------------------------------------------------------------------------------------------------------------
@@ -242,13 +236,16 @@ MUTANTS = {
         slipped("best_s", lambda M, tau, delta, u, right: math.sqrt(2 * (delta + u) * M)),
         slipped("best_s", lambda M, tau, delta, u, right: math.sqrt(2 * delta * M)),
         slipped("least", lambda M, tau, delta, u, right: delta / right["best_s"] + right["best_s"] / (2 * M)),
+        slipped("least", lambda M, tau, delta, u, right: math.sqrt(2 * delta / M) + u / M),
     ],
     "B-2": [
         costs(delta_s=lambda v, a: float(v["careful"].mean())),
         costs(delta_s=lambda v, a: float(np.median(v["kept"]))),
         costs(high_s=lambda v, a: a["low_s"] * (a["high_s"] / a["low_s"]) ** 2),
         costs(regret=lambda v, a: a["regret"] + a["high_s"] / 600),
-        costs(p=lambda v, a: float(binom.pmf(a["longer"], len(v["kept"]), 0.5)) / 2),
+        costs(regret=lambda v, a: 1 + a["regret"] / (a["high_s"] / 600)),
+        costs(p=lambda v, a: float(binom.pmf(a["longer"], len(v["kept"]), 0.5))),
+        costs(p=lambda v, a: float(binom.sf(a["longer"], len(v["kept"]), 0.5))),
         costs(sync_costs=lambda v, a: "yes" if a["sync_costs"] == "not decided" else "not decided"),
         costs(data=DATA.replace("0.0", "0.1")),
     ],
@@ -260,13 +257,15 @@ MUTANTS = {
         CLAIMS | {"dora": (3, "torn")},
         CLAIMS | {"two ranks": "holds"},
     ],
-    "B-4": [hand_over_given, forgets_moments, forgets_generator, forgets_count, forgets_two],
+    "B-4": [hand_over_given, *(forgetting(what) for what in ("m", "g", "t", "gt", "s", "n"))],
     "B-5": [newest_of_anybody, oldest_of_the_newest, newest_everywhere, newest_by_count, newest_own_part],
     "B-6": [
         ACCUSED | {"one": float(binom.sf(14, 60, 1 / 8))},
         ACCUSED | {"one": float(binom.pmf(14, 60, 1 / 8))},
         ACCUSED | {"any": one},
+        ACCUSED | {"any": 1 - (1 - one) ** 8},
         ACCUSED | {"least": 15},
+        ACCUSED | {"caught": float(binom.sf(13, 60, 0.25))},
         ACCUSED | {"steps": next(T for T in range(20, 900, 20) if least(T) <= T / 4)},
     ],
 }
