@@ -70,14 +70,24 @@ def rs_as_in_the_lab(comm, x, order):
 
 
 def price_plot(
-    sizes, seconds, K, alpha, beta, middle=np.min, chunk=True, x="vector (kB)", scale="log", line=None
+    sizes,
+    seconds,
+    K,
+    alpha,
+    beta,
+    mid=np.min,
+    chunk=True,
+    x="vector (kB)",
+    scale="log",
+    line=None,
+    say="price",
 ):
     from matplotlib.figure import Figure
 
     ax = Figure().subplots()
-    ax.plot(sizes / 1e3, 1e3 * middle(seconds, axis=1), "o", label="measured")
+    ax.plot(sizes / 1e3, 1e3 * mid(seconds, axis=1), "o", label="measured")
     price = 2 * (K - 1) * (alpha + sizes / (K if chunk else 1) / beta)
-    ax.plot(sizes / 1e3, 1e3 * price, label="price")
+    ax.plot(sizes / 1e3, 1e3 * price, label=say)
     ax.axvline((K * alpha * beta if line is None else line(alpha, beta)) / 1e3)
     ax.set(xlabel=x, ylabel="all-reduce (ms)", xscale=scale, yscale=scale)
     ax.legend()
@@ -145,14 +155,6 @@ def even_ranks_first(K):
         )
         plan.append(sends + recvs if k % 2 == 0 else recvs + sends)
     return plan if K > 1 else [[]]
-
-
-def all_send_first(K):
-    n = range(K)
-    return [
-        [("send", (k + 1) % K), ("recv", (k - 1) % K), ("send", (k - 1) % K), ("recv", (k + 1) % K)]
-        for k in n
-    ]
 
 
 def rank_0_receives_first(K):
@@ -237,24 +239,28 @@ MUTANTS = {
         lambda comm, x, order: reduce_scatter(comm, x, order, shift=0),
         lambda comm, x, order: reduce_scatter(comm, x, order, numbered=False),
         lambda comm, x, order: reduce_scatter(comm, x, order, equal=True),
+        lambda comm, x, order: reduce_scatter(comm, x, order, add=False),  # only the last share is left
         rs_as_in_the_lab,
         rs_inplace,
         rs_whole_vectors,
         rs_send_then_recv,
     ],
     "10.5-2": [
-        lambda *a: price_plot(*a, middle=np.median),
+        lambda *a: price_plot(*a, mid=np.median),
         lambda *a: price_plot(*a, chunk=False),
         lambda *a: price_plot(*a, x="vector"),
         lambda *a: price_plot(*a, scale="linear"),
         lambda *a: price_plot(*a, line=lambda alpha, beta: alpha * beta),
+        lambda *a: price_plot(*a, say=None),  # in a legend with one entry
         lambda sizes, seconds, K, alpha, beta: price_plot(sizes, seconds, K, 0.0, beta),
     ],
     "10.5-3": [
         lambda *a: ring_counts(*a, skip=(0, 1)),
         lambda *a: ring_counts(*a, skip=(1, 1)),
         lambda *a: ring_counts(*a, sent=lambda K, n, i, f: np.full(K, f["all"] / K)),
+        lambda *a: ring_counts(*a, skip=(2, 1)),
         lambda *a: ring_counts(*a, sent=lambda K, n, i, f: f["sent"] / i),
+        lambda *a: ring_counts(*a, all=lambda K, n, i, f: f["all"] / 2),
         lambda *a: ring_counts(*a, all=lambda K, n, i, f: K * max(f["sent"])),
         lambda *a: ring_counts(*a, longest=lambda K, n, i, f: max(f["sent"])),
     ],
@@ -264,17 +270,19 @@ MUTANTS = {
         lambda *a: ninety(*a, pace=lambda K, alpha, beta: 1.8 * (K - 1) / K),
         lambda *a: ninety(*a, halving=lambda K, alpha, beta: (K - 1) / (K - 1).bit_length()),
         lambda *a: ninety(*a, tree=lambda K, alpha, beta: 0.5 / (K - 1).bit_length()),
+        lambda *a: ninety(*a, halving=lambda K, alpha, beta: 10 / 9),
         lambda *a: ninety(*a, tie=tie_by_logarithm),
     ],
     "10.5-5": [
         even_ranks_first,
-        all_send_first,
+        lambda K: [calls[::-1] if k == 0 else calls for k, calls in enumerate(mended(K))],
         rank_0_receives_first,
         lambda K: mended(K) if K > 1 else [[("send", 0), ("recv", 0)]],
         lambda K: [calls[:2] for calls in mended(K)],  # to the right only
     ],
     "10.5-6": [
         foretold(line=lambda sizes, m: np.polyfit(sizes, m, 1)),  # the long messages decide
+        foretold(line=lambda sizes, m: (m[-1] / sizes[-1], 0.0)),  # through the last size
         foretold(beta=lambda a: 1 / a["beta"]),
         foretold(predicted=lambda a: a["alpha"] + 600_000 / a["beta"]),
         foretold(predicted=lambda a: 6 * (a["alpha"] + 600_000 / a["beta"])),
@@ -288,5 +296,6 @@ MUTANTS = {
         lambda K, H, rounds: seat(K, H, rounds, ports=2),  # in and out are two directions
         lambda K, H, rounds: seat(K, H, rounds, pick=max),
         lambda K, H, rounds: ("packed", seat(K, H, rounds)[1]),
+        lambda K, H, rounds: (seat(K, H, rounds)[0], K // H * sum(m for _, m in rounds)),  # also those inside
     ],
 }

@@ -72,17 +72,12 @@ def max_passes_its_own(comm, x):
     return best
 
 
-def max_up_and_down(comm, x):
-    """Through rank 0, one after another."""
+def max_one_further_each_round(comm, x):
     best = x.copy()
-    if comm.rank == 0:
-        for k in range(1, comm.K):
-            best = np.maximum(best, comm.recv(np.empty_like(x), k))
-        for k in range(1, comm.K):
-            comm.send(best, k)
-        return best
-    comm.send(x, 0)
-    return comm.recv(np.empty_like(x), 0)
+    for hop in range(1, (comm.K - 1).bit_length() + 1):
+        right, left = (comm.rank + hop) % comm.K, (comm.rank - hop) % comm.K
+        best = np.maximum(best, comm.sendrecv(best, right, np.empty_like(x), left))
+    return best
 
 
 def sum_in_the_fewest_rounds(comm, x):
@@ -220,6 +215,7 @@ MUTANTS = {
         lambda *a: bystanders(*a, after=lambda K, m, n: m - 1),
         lambda *a: bystanders(*a, port=lambda K, m, n: 2 * (K - 1) / K * n),
         lambda *a: bystanders(*a, port=lambda K, m, n: (K + m - 2) / m * n),
+        lambda *a: bystanders(*a, rounds=lambda K, m, n: 2 * (K - 1).bit_length()),
         lambda *a: bystanders(*a, join=lambda x, y: x + y),
     ],
     "10.9-2": [
@@ -227,7 +223,7 @@ MUTANTS = {
         max_by_doubling,
         max_one_round_short,
         max_passes_its_own,
-        max_up_and_down,
+        max_one_further_each_round,
         sum_in_the_fewest_rounds,
         lambda comm, x: x.copy(),
     ],
@@ -236,6 +232,7 @@ MUTANTS = {
         lambda *a: chain_steps(*a, reach=to_the_end_of_the_chain),
         lambda *a: chain_steps(*a, reach=everyone_moves_in_turn),
         lambda *a: chain_steps(*a, first=lambda d, c, t: 1 - 1 / (d + 1)),
+        lambda *a: chain_steps(*a, first=lambda d, c, t: 1 / (c + 1)),
         lambda *a: chain_steps(*a, gap=lambda d, c, t: 1 / (8 * (c + 1))),
         lambda *a: chain_steps(*a, rounds=lambda d, c, t: d),
     ],
@@ -251,17 +248,21 @@ MUTANTS = {
         of_quantiser(margin=lambda mean, error, floor: 2 * error * np.sqrt(12) / floor),
         of_quantiser(margin=lambda mean, error, floor: error / floor),
         of_quantiser(worth=lambda mean, error, floor: np.log2(1 / mean) / 2),
+        of_quantiser(worth=lambda mean, error, floor: np.log2(1 + 1 / mean)),
         of_quantiser(factor=lambda mean, error, floor: mean[1:] / mean[:-1]),
         of_quantiser(four=lambda mean, error, floor: ["more"] * 4),
+        of_quantiser(four=lambda mean, error, floor: ["less"] * 4),
         of_quantiser(four=lambda mean, error, floor: ["not decided"] * 4),
     ],
     "10.9-6": [
         lambda *a: optimal(*a, doubling=lambda m, v, ab: m * ab),
         lambda *a: optimal(*a, worst=lambda m, v, ab: 2 * m * ab / v),
+        lambda *a: optimal(*a, worst=lambda m, v, ab: m * ab / (m - v)),
         lambda *a: optimal(*a, tenth=lambda m, v, ab: 18 * m * ab / v),
         lambda K, n, alpha, beta: optimal(
             K, n, alpha, beta, left=lambda m, v, ab: 1 - (m * ab + v * n) / (2 * m * ab + v * n)
         ),
+        lambda *a: optimal(*a) | {"left": 1 - optimal(*a)["left"]},
         lambda *a: optimal(*a, switch=lambda m, v, ab: v),
     ],
 }

@@ -19,7 +19,7 @@ from labkit.comm import Run, Simulated
 from labkit.exercises.drawn import curve, labelled, shown
 from labkit.exercises.exercise import Case, Exercise, Wrong, close, number, same_array
 from labkit.exercises.measured import read
-from labkit.exercises.sets import Array, if_it_were, slips, spoke, steps, workers
+from labkit.exercises.sets import Array, dict_of, if_it_were, slips, spoke, steps, workers
 from labkit.network import Link
 
 
@@ -77,10 +77,11 @@ def _reduce_scatter(rng: np.random.Generator) -> Iterator[Case]:
             return Link(1.0 if after[source] == to else SLOW_S, np.inf)
 
         even = [total[k * (n // K) : (k + 1) * (n // K)] for k in range(K)]
-        own = [x[a:b] for x, (a, b) in zip(xs, pairwise(edges), strict=True)]
+        own, kept = ([xs[of[k]][a:b] for k, (a, b) in enumerate(pairwise(edges))] for of in (range(K), after))
         mistakes = if_it_were(
             lambda value: partial(_every_rank, value),
-            ("Each rank has what it brought itself: another chunk than this one has been finished.", own),
+            ("Each rank returns what it brought itself: to this chunk nobody has added anything.", own),
+            ("Of each chunk the share of one single rank is left: nothing has been added up.", kept),
             ("As if all chunks had n // K elements: some elements are then in nobody's chunk.", even),
         )
         label = f"{workers(K)}, n = {n} elements, order {order.tolist()}" + ", real processes" * real
@@ -90,47 +91,30 @@ def _reduce_scatter(rng: np.random.Generator) -> Iterator[Case]:
             K=K,
             label=label,
             world="processes" if real else Simulated(link=link),
-            mistakes=mistakes[: 1 + (n % K > 0)] if K > 1 else (),
+            mistakes=mistakes[: 2 + (n % K > 0)] if K > 1 else (),
         )
 
 
 # -- 2: price and clock on one plot -----------------------------------------------------------------------------------
 
 
-def _plotted(sizes: Array, seconds: Array, K: int, link: Link, answer: Any) -> None:
-    axes, bytes_s = shown(answer), 2 * (K - 1) * sizes / link.beta
+def _plotted(x: Array, quickest: Array, price: Array, half: float, answer: Any) -> None:
+    axes = shown(answer)
     for axis, unit in (("x", "kB"), ("y", "ms")):
         labelled(axes, axis, unit)
-    scales = (axes["xscale"], axes["yscale"])
-    _refuse(
-        (scales != ("log", "log"), "Sizes span a factor of thousands: here most points lie in one corner.")
-    )
-    x, price, half = sizes / 1e3, 1e3 * ring.time(K, sizes, link), K * link.alpha * link.beta / 1e3
-    wrong = {
-        "The median of the repeats has other programs in it.": np.median(seconds, axis=1),
-        "This prices each message as the whole vector.": 2 * (K - 1) * link.alpha + bytes_s,
-        "This price has the bytes and no latency.": bytes_s / K,
-        "This prices a reduce-scatter, which is half of the matter.": price / 2e3,
-    }
-    _refuse(*((_has(axes, x, 1e3 * y), said) for said, y in wrong.items()))
-    curve(axes, x, 1e3 * seconds.min(axis=1), "the quickest of the repeats")
+    log = axes["xscale"] == axes["yscale"] == "log"
+    _refuse((not log, "Sizes span a factor of thousands: here most points lie in one corner."))
+    curve(axes, x, quickest, "the quickest of the repeats")
     curve(axes, x, price, "the price of the ring")
-    lines = [np.asarray(c["x"], float) for c in axes["curves"]]
-    at = np.array([line[0] for line in lines if len(line) > 1 and np.ptp(line) == 0])
+    lines = [(c["label"], np.asarray(c["x"], float)) for c in axes["curves"]]
+    at = np.array([line[0] for _, line in lines if len(line) > 1 and np.ptp(line) == 0])
+    names = [name for name, line in lines if len(line) == len(x) and not name.startswith("_")]
     _refuse(
         (not len(at), "no vertical line shows where latency and bytes cost the same"),
-        (np.isclose(at * K, half).any(), "the vertical line stands as if a message held the whole vector"),
         (not np.isclose(at, half).any(), "the vertical line is not where half of the price is latency"),
         (not axes["legend"], "which curve is measured, which is the price? There is no legend"),
+        (names and len(set(names)) < 2, "the legend does not tell the two curves apart"),
     )
-
-
-def _has(axes: Any, x: Array, y: Array) -> bool:
-    try:
-        curve(axes, x, y, "")
-    except Wrong:
-        return False
-    return True
 
 
 def _plot(rng: np.random.Generator) -> Iterator[Case]:
@@ -138,9 +122,20 @@ def _plot(rng: np.random.Generator) -> Iterator[Case]:
         link = Link(float(rng.uniform(5e-5, 3e-4)), float(rng.uniform(1e7, 1e8)))
         sizes = np.array([1e3, 1e4, 4e4, 2e5, 1e6, 4e6])
         slower = 1.1 + rng.exponential(0.2, (6, 5)) + np.geomspace(1, 0.01, 6)[:, None]
-        seconds = ring.time(K, sizes, link)[:, None] * slower
-        judge = partial(_plotted, sizes, seconds, K, link)
-        yield Case((sizes, seconds, K, link.alpha, link.beta), judge, label=workers(K))
+        price, half = ring.time(K, sizes, link), K * link.alpha * link.beta / 1e3
+        seconds, bytes_ms = price[:, None] * slower, 2e3 * (K - 1) * sizes / link.beta
+        x, quickest, price = sizes / 1e3, 1e3 * seconds.min(axis=1), 1e3 * price
+        mistakes = if_it_were(
+            lambda line: lambda answer: curve(shown(answer), line[0], line[1], ""),
+            ("The median of the repeats has other programs in it.", (x, 1e3 * np.median(seconds, axis=1))),
+            ("These heights are seconds, and the task asks for ms.", (x, quickest / 1e3)),
+            ("This prices each message as the whole vector.", (x, price + (1 - 1 / K) * bytes_ms)),
+            ("This price has the bytes and no latency.", (x, bytes_ms / K)),
+            ("This prices a reduce-scatter, which is half of the matter.", (x, price / 2)),
+            ("The vertical line stands as if a message held the whole vector.", ([half / K] * 2, [0, 1])),
+        )
+        judge = partial(_plotted, x, quickest, price, half)
+        yield Case((sizes, seconds, K, link.alpha, link.beta), judge, label=workers(K), mistakes=mistakes)
 
 
 # -- 3: bytes where K does not divide n -------------------------------------------------------------------------------
@@ -150,7 +145,7 @@ def _bytes(rng: np.random.Generator) -> Iterator[Case]:
     settings = [(4, 12), (3, 8), (2, 7), (1, 6), (5, 3)]
     settings += [(int(rng.integers(4, 40)), int(rng.integers(1, 2000))) for _ in range(6)]
     for K, n in settings:
-        itemsize, r = int(rng.choice([2, 4, 8])), np.arange(K)
+        itemsize, r = int(rng.choice([4, 8])), np.arange(K)
         size = np.diff(_edges(K, n))
         sent = itemsize * (2 * n - size[(r + 1) % K] - size[(r + 2) % K])
         right: dict[str, Any] = {
@@ -160,19 +155,20 @@ def _bytes(rng: np.random.Generator) -> Iterator[Case]:
             "all": 2 * (K - 1) * n * itemsize,
             "longest": 2 * (K - 1) * -(-n // K) * itemsize,
         }
-        same = "Rank r begins with chunk r, so this is one that it does send."
         wrong = [
-            (same, "first", r),
+            ("Rank r begins with chunk r, so this is one that it does send.", "first", r),
+            ("That chunk is left out in the other half.", "first", (r + 2) % K),
             ("As if each half left out the same chunk: who has what between the halves?", "second", (r + 1) % K),
             ("That is the average of all ranks; chunks differ.", "sent", np.full(K, right["all"] / K)),
             ("This has every chunk as long as the longest.", "sent", np.full(K, right["longest"])),
-            ("That is the sum over the ranks, where each rank is asked.", "sent", right["all"]),
-            ("These are elements, and not bytes.", "sent", sent / itemsize),
             ("That is K times the busiest rank, and not all ranks are as busy.", "all", K * sent.max()),
             ("That is the busiest rank's bytes. Is it the one with the longest message in every round?", "longest",
              sent.max()),
             ("This takes the average chunk of a round; who has to wait?", "longest", right["all"] / K),
         ]  # fmt: skip
+        for step in ("sent", "all", "longest"):
+            wrong.append(("These are elements, and not bytes.", step, right[step] / itemsize))
+            wrong.append(("That is one half of the all-reduce.", step, right[step] / 2))
         label = f"{workers(K)}, n = {n} elements of {itemsize} bytes"
         yield Case((K, n, itemsize), steps(right), label=label, mistakes=slips(right, *wrong))
 
@@ -201,10 +197,11 @@ def _ninety(rng: np.random.Generator) -> Iterator[Case]:
             ("That is the bus bandwidth again. How many vectors is a second worth?", "pace", 0.9),
             ("The factor between the two bandwidths goes the other way.", "pace", 0.9 * bus),
             ("That is the ratio of the rounds, as if bytes took no time.", "halving", (K - 1) / L),
+            ("As if halving had no latency at all.", "halving", 10 / 9),
             ("That is a vector's pace in the tree, without the factor of the bus bandwidth.", "tree", 0.5 / L),
+            ("So fast is the way up; the sum has yet to come down.", "tree", 2 * right["tree"]),
             ("This has the rounds of a K that is a power of two.", "tie",
              ab * (K - 1 - np.log2(K)) / (np.log2(K) - (K - 1) / K)),
-            ("There alpha takes as long as the bytes of one message; no algorithm is in it.", "tie", ab),
         ]  # fmt: skip
         label = f"K = {K}, alpha = {link.alpha * 1e6:.3g} µs, beta = {link.beta / 1e9:.3g} GB/s"
         mistakes = slips(right, *wrong, rtol=1e-6)
@@ -216,17 +213,19 @@ def _ninety(rng: np.random.Generator) -> Iterator[Case]:
 
 def _followed(K: int, plan: Any) -> None:
     """Carry out the calls, each message as soon as both its ends stand in it: one unit of time, both ends busy."""
-    if not isinstance(plan, (list, tuple)) or len(plan) != K or any(np.ndim(c) not in (1, 2) for c in plan):
-        raise Wrong(f"return a list of K lists of pairs, here K = {K}")
+    try:
+        plan = [[(str(what), int(number(whom, "a rank"))) for what, whom in calls] for calls in plan]
+    except (TypeError, ValueError):
+        plan = []
+    _refuse((len(plan) != K, f"return a list of K lists of pairs, here K = {K}"))
     for k, calls in enumerate(plan):
         right, left = (k + 1) % K, (k - 1) % K
         wanted = [("send", right), ("send", left), ("recv", left), ("recv", right)] if K > 1 else []
-        made = sorted((str(c[0]), int(number(c[1], "a rank"))) for c in calls if len(c) == 2)
-        _refuse((any(whom == k for _, whom in made), f"rank {k} calls itself"))
-        whole = made == sorted(wanted) and len(calls) == len(wanted)
+        whole = sorted(calls) == sorted(wanted)
+        _refuse((any(whom == k for _, whom in calls), f"rank {k} calls itself"))
         _refuse((not whole, f"rank {k} has not one send and one recv for each neighbour, and nothing else"))
     at, clock = [0] * K, [0] * K
-    now = {k: tuple(plan[k][0]) for k in range(K) if plan[k]}
+    now = {k: plan[k][0] for k in range(K) if plan[k]}
     while now:
         ready = [k for k, (what, to) in now.items() if what == "send" and now.get(to) == ("recv", k)]
         if not ready:
@@ -239,7 +238,7 @@ def _followed(K: int, plan: Any) -> None:
                 at[end] += 1
                 now.pop(end)
                 if at[end] < len(plan[end]):
-                    now[end] = tuple(plan[end][at[end]])
+                    now[end] = plan[end][at[end]]
     _refuse((max(clock) > 6, f"it ends, but takes as long as {max(clock)} messages one after the other"))
 
 
@@ -255,12 +254,10 @@ RING_BYTES = 600_000
 
 def _measured(answer: Any) -> None:
     keys = ("data", "alpha", "beta", "predicted", "low", "high", "chance", "prediction")
-    if not isinstance(answer, dict) or set(answer) != set(keys):
-        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, keys))}")
-    data = read(answer["data"], settings=6, repeats=6)
+    data = read(dict_of(answer, keys)["data"], settings=6, repeats=6)
     sizes = np.array([x for x in data.at if not isinstance(x, str)], float)
-    few = "ring" not in data.at or len(sizes) < 5
-    _refuse((few, "the data need five sizes of message at least, and the setting 'ring'"))
+    if len(sizes) < 5 or "ring" not in data.at:
+        raise Wrong("the data need five sizes of message at least, and the setting 'ring'")
     medians = np.median([v for x, v in zip(data.at, data.values, strict=True) if x != "ring"], axis=1)
     ran = data.values[data.at.index("ring")]
     alpha, beta, predicted, low, high, chance = (number(answer[k], k) for k in keys[1:-1])
@@ -268,24 +265,26 @@ def _measured(answer: Any) -> None:
         (beta <= 1, "this beta is no speed in bytes per second; is it what one byte costs?"),
         (alpha > 20 * medians.min(), "this alpha is longer than a whole message took: in which unit is it?"),
     )
-    per = np.column_stack([1 / medians, sizes / medians])
-    best = per @ np.linalg.lstsq(per, np.ones(len(sizes)), rcond=None)[0]
-    ours = per @ np.array([alpha, 1 / beta])
-    loose = np.sqrt(np.mean((ours - 1) ** 2)) > np.sqrt(np.mean((best - 1) ** 2)) + 0.005
-    first = abs(ours - best).argmax() == sizes.argmin()
+
+    def like(weights: Array) -> bool:
+        """Whether the line is, to three digits, the one with the least squares of the misses with these weights."""
+        line = np.linalg.lstsq(np.column_stack([weights, weights * sizes]), weights * medians, rcond=None)[0]
+        apart = np.column_stack([1 / medians, sizes / medians]) @ (line - [alpha, 1 / beta])
+        return bool(abs(apart).max() < 0.015)
+
+    loose = not like(1 / medians)
     price = 6 * (alpha + RING_BYTES / 4 / beta)  # of a ring of four
     by = {
         "This predicts one message of all the bytes, and a ring has more to do.": alpha + RING_BYTES / beta,
         "This prices every message of the ring as long as the vector.": 6 * (alpha + RING_BYTES / beta),
         "This prices one half of the ring.": price / 2,
-        "This prices a tree, and a ring has run.": 4 * (alpha + RING_BYTES / beta),
         "That is what was measured, and so no prediction.": np.median(ran),
     }
     off = abs(predicted / price - 1) > 0.01
     both, r = 1 - 2 * 0.5 ** len(ran), 0.01
     unsure = abs(chance - both) > max((1 - both) / 4, 0.0005)
     _refuse(
-        (loose and first, "In this fit the shortest message hardly counted: its relative miss is large."),
+        (loose and like(medians**0), "To this fit a short message's relative miss hardly matters."),
         (loose, "Another line is nearer to the medians, relative to each of them."),
         *((off and abs(predicted / other - 1) < r, said) for said, other in by.items()),
         (off, "predicted is not the price of that ring by your own alpha and beta"),
@@ -313,11 +312,11 @@ def _seated(best: str, nbytes: int, answer: Any) -> None:
     _refuse((not pair, f"return a pair (seating, bytes), not {answer!r:.60}"))
     _refuse((answer[0] not in ("packed", "in turn"), f"no seating is called {answer[0]!r:.20}"))
     close(answer[1], float(nbytes), "the bytes through a host's port", rtol=0.0)
-    _refuse((answer[0] != best, "the bytes are right, but it is the other seating that has them"))
+    _refuse((answer[0] != best, "the bytes are right, and yet the task asks for the other seating here"))
 
 
 def _seats(rng: np.random.Generator) -> Iterator[Case]:
-    for K, H in ((8, 4), (8, 2), (6, 2), (12, 3), (4, 4), (int(rng.integers(2, 6)) * 4, 4)):
+    for K, H in ((12, 3), (8, 2), (8, 4), (6, 2), (4, 4), (int(rng.integers(2, 6)) * 4, 4)):
         around = [(1, 960)] * (2 * (K - 1))  # a ring
         far = [(K // 2, 3840), (K // 4 or 1, 1920), (1, 960)]
         hops, lengths = rng.integers(1, K, 5), rng.integers(1, 10**6, 5)
@@ -334,10 +333,11 @@ def _seats(rng: np.random.Generator) -> Iterator[Case]:
             best = min(least, key=lambda name: least[name])  # packed if they tie
             few = "Here the last ranks have no partner: who is round the corner?"
             wrong = [
+                ("Through a host that is seated so more leaves than need be.", max(least.values())),
                 ("That counts the bytes of all hosts together; each has a port of its own.", H * least[best]),
                 ("In and out are two directions, and this adds them.", 2 * least[best]),
-                *((few, leave(host, K)) for host in seats.values()),
-                ("Through a host that is seated so more leaves than need be.", max(least.values())),
+                ("Some of these messages stay inside the host.", K // H * sum(m for _, m in rounds)),
+                *((few, short) for name, host in seats.items() if (short := leave(host, K)) != least[name]),
             ]
             other = [(said, v) for said, v in wrong if v != least[best]]
             mistakes = if_it_were(lambda v: lambda answer: close(answer[1], v, rtol=0.0), *other)
