@@ -178,7 +178,7 @@ class _Asked:
         return given
 
 
-def _nothing(comm: Any) -> None:
+def _nothing(comm: Any, answer: Any) -> None:
     pass
 
 
