@@ -62,6 +62,19 @@ def push_pull(comm, w0, target, eta, T, scale=lambda tau: 1 / (1 + tau), home=1,
     return w, who, taus
 
 
+class Idle:
+    """A comm whose work takes no time: what the gradient does that is not computed in comm.compute."""
+
+    def __init__(self, comm):
+        self.comm = comm
+
+    def __getattr__(self, name):
+        return getattr(self.comm, name)
+
+    def compute(self, work):
+        return work()
+
+
 def answers_with_the_old_w(comm, w0, target, eta, T):
     if comm.rank:
         return push_pull(comm, w0, target, eta, T)
@@ -231,7 +244,7 @@ SOLUTIONS = {
 
 MUTANTS = {
     "10.4-1": [
-        otherwise("one", lambda lasts, n, **q: lasts[0] + 1 - 2 * n),
+        otherwise("one", lambda lasts, **q: lasts[0]),
         otherwise("all", lambda K, U, **q: (K - 1) * U),
         otherwise("under_way", lambda lasts, K, U, **q: K * U - lasts.sum()),
         otherwise("mean", lambda K, U, ages, **q: K - 1 - ages / U),
@@ -247,6 +260,7 @@ MUTANTS = {
         partial(push_pull, fresh=False),
         answers_with_the_old_w,
         one_answer_short,
+        lambda comm, *args: push_pull(Idle(comm), *args),
     ],
     "10.4-3": [
         as_given,
@@ -259,12 +273,12 @@ MUTANTS = {
     "10.4-4": [one_after_another, in_step, one_sleeper, two_of_them, nearly],
     "10.4-5": [
         concluded(used=VALUES.mean(axis=1).tolist()),
-        concluded(used=np.median(USED, axis=1).tolist()),
         concluded(interval=(USED[2].min() - USED[0].max(), USED[2].max() - USED[0].min())),
         concluded(interval=(USED[2].min(), USED[2].max())),
         concluded(falls=0),  # in these data every round has the same sign
         concluded(falls=-1),
         concluded(enough=1e5),
+        concluded(enough=float(USED[2].mean() / 1e-4)),
         concluded(data=LINE.replace("2000", "3000")),
     ],
     "10.4-6": [
@@ -274,6 +288,13 @@ MUTANTS = {
         looked("sooner", lambda right, *q: 1 / right["sooner"]),
         looked("verdict", lambda right, *q: 1 if right["sooner"] > 1 else -1),
         looked("flip", server_full),
+        looked("flip", lambda right, *q: 33 if right["flip"] == 34 else right["flip"]),
+        looked(
+            "sooner",
+            lambda right, K, t, slow, c, fresh, stale: (
+                right["without"] / right["with"] * np.median(fresh) / np.median(stale)
+            ),
+        ),
     ],
 }
 

@@ -132,7 +132,9 @@ def loose(x, y):
 # -- 5 ----------------------------------------------------------------------------------------------------------------
 
 
-def one_clock(X, fresh, stale, unit=1e3, scale="log", label="time (ms)", free=None, meet=None, drop=None):
+def one_clock(
+    X, fresh, stale, unit=1e3, scale="log", label="time (ms)", free=None, meet=None, drop=None, begin=0
+):
     policies = {"barrier": Synchronous(), "backup": Synchronous(backups=1), "none": Asynchronous()}
     fig, ax = plt.subplots()
     for name, policy in policies.items():
@@ -149,7 +151,7 @@ def one_clock(X, fresh, stale, unit=1e3, scale="log", label="time (ms)", free=No
         if name == "backup" and drop:
             at = drop(X)
         t = np.arange(log.U + 1) if unit is None else unit * np.append(0, at)
-        ax.plot(t, np.square(w) / 2, label=name)
+        ax.plot(t[begin:], np.square(w[begin:]) / 2, label=name)
     ax.set(yscale=scale, xlabel=label, ylabel="loss")
     ax.legend()
     plt.close(fig)
@@ -159,8 +161,8 @@ def one_clock(X, fresh, stale, unit=1e3, scale="log", label="time (ms)", free=No
 # -- 6 ----------------------------------------------------------------------------------------------------------------
 
 
-def second_tuning(etas, barrier, free, choose=slice(3), judge=slice(3, None), sides=2):
-    b, f = (int(np.argmin(np.median(x[choose], axis=0))) for x in (barrier, free))
+def second_tuning(etas, barrier, free, choose=slice(3), judge=slice(3, None), sides=2, by=np.median):
+    b, f = (int(np.argmin(by(x[choose], axis=0))) for x in (barrier, free))
     ratio = free[judge, f] / barrier[judge, b]
     n, k = len(ratio), int((ratio < 1).sum())
     tail = sum(comb(n, i) for i in range(max(k, n - k), n + 1)) / 2**n
@@ -168,13 +170,25 @@ def second_tuning(etas, barrier, free, choose=slice(3), judge=slice(3, None), si
         "rates": (etas[b], etas[f]),
         "reported": np.median(free[judge, b] / barrier[judge, b]),
         "fair": np.median(ratio),
-        "chance": min(1, sides * tail),
+        "chance": min(1, sides * tail) if sides < 3 else 2 * tail,
         "edge": [i in (0, len(etas) - 1) for i in (b, f)],
     }
 
 
 def retuned(step, how):
     return lambda *q: second_tuning(*q) | {step: how(second_tuning(*q), *q)}
+
+
+def barrier_over_free(right, etas, barrier, free):
+    b = list(etas).index(right["rates"][0])
+    return np.median(barrier[3:, b] / free[3:, b])
+
+
+def medians_divided(etas, barrier, free):
+    right = second_tuning(etas, barrier, free)
+    b, f = (list(etas).index(eta) for eta in right["rates"])
+    ours = np.median(barrier[3:, b])
+    return right | {"reported": np.median(free[3:, b]) / ours, "fair": np.median(free[3:, f]) / ours}
 
 
 SOLUTIONS = {
@@ -219,6 +233,7 @@ MUTANTS = {
         concluded(sooner=[0, 0]),
         concluded(sooner=[1, 1]),
         concluded(even=3 * float(np.median(BARRIER / NONE))),
+        concluded(even=3 * float(np.median(NONE) / np.median(BARRIER))),
     ],
     "10.6-5": [
         partial(one_clock, free="fresh"),
@@ -229,13 +244,19 @@ MUTANTS = {
         partial(one_clock, label="time"),
         partial(one_clock, meet=lambda X: X.mean(axis=0).cumsum()),
         partial(one_clock, drop=lambda X: np.sort(X, axis=0)[-2].cumsum()),
+        partial(one_clock, drop=lambda X: X.max(axis=0).cumsum()),
+        partial(one_clock, begin=1),
     ],
     "10.6-6": [
         partial(second_tuning, choose=slice(None)),
+        partial(second_tuning, choose=slice(3, None)),
+        partial(second_tuning, by=np.mean),
         partial(second_tuning, judge=slice(None)),
+        partial(second_tuning, sides=3),  # 2 tails, and the middle in both
         partial(second_tuning, sides=1),
         retuned("fair", lambda right, *q: right["reported"]),
-        retuned("fair", lambda right, *q: 1 / right["fair"]),
+        retuned("reported", lambda right, *q: barrier_over_free(right, *q)),
+        medians_divided,
         retuned("rates", lambda right, *q: (right["rates"][0], right["rates"][0])),
     ],
 }

@@ -36,6 +36,13 @@ def _parts(answer: Any, names: tuple[str, ...], whose: str = "") -> tuple:
     return tuple(answer)
 
 
+def _same(given: Any, expected: Array) -> bool:
+    """Whether they agree, to the digits that the given ones can have."""
+    given = np.asarray(given)
+    tol = 2e-5 if given.dtype == np.float32 else 1e-9
+    return given.shape == expected.shape and np.allclose(given, expected, tol, tol * np.abs(expected).max())
+
+
 # -- 1: the sum of all staleness --------------------------------------------------------------------------------------
 
 
@@ -44,26 +51,23 @@ def _sums(rng: np.random.Generator) -> Iterator[Case]:
         who = np.concatenate([rng.permutation(K), rng.integers(K, size=G - K)])
         lasts = np.array([np.flatnonzero(who == k)[-1] for k in range(K)])
         n, absent, m = int((who == 0).sum()), int(rng.integers(1, K)), int(rng.integers(2, 6))
-        ages, slow = int(rng.integers(1, G)), float(rng.integers(2, 9))
-        one, all_, K_G = lasts[0] + 1 - n, int((lasts + 1).sum()) - G, K * G
-        alike, slowest = K - 2 + 1 / slow, slow * (K - 1)
+        ages, slow, all_ = int(rng.integers(1, G)), float(rng.integers(2, 9)), int((lasts + 1).sum()) - G
         right = {
-            "one": one,
+            "one": lasts[0] + 1 - n,
             "all": all_,
             "under_way": (K - 1) * G - all_,
             "mean": K - 1 - absent - ages / G,
-            "workers": ((K - 1) * alike + slowest) / K,
+            "workers": (K - 1) * (K - 2 + 1 / slow + slow) / K,
             "seldom": K * (m + 1) / 2 - 1,
         }
         said = (
-            ("This lets a worker take home the version from before its own update.", "one", one - n),
-            ("That is what a long run comes to; 'one' is a sum that holds exactly.", "one", (K - 1) * n),
+            ("By this a worker takes home the version from before its own update.", "one", lasts[0]),
             ("This forgets that at the end not every gradient has been applied.", "all", (K - 1) * G),
-            ("By this a gradient just begun has an age of 1 already.", "under_way", K_G - lasts.sum()),
+            ("By this a worker takes home the version from before its own update.", "all", lasts.sum()),
+            ("By this a gradient just begun has an age of 1 already.", "under_way", K * G - lasts.sum()),
             ("This counts only the ages of those who do deliver at some time.", "mean", K - 1 - ages / G),
-            ("By this who never delivers has a gradient of age 1.", "mean", K - 1 - (absent + ages) / G),
             ("That is the mean over gradients: of the slow worker there are few.", "workers", K - 1),
-            ("This lets the slow worker update as often as all.", "workers", ((K - 1) ** 2 + slowest) / K),
+            ("This lets the slow worker update as often as all.", "workers", (K - 1) * (K - 1 + slow) / K),
             ("So old is the oldest gradient after a pull, and not all of them.", "seldom", m * K - 1),
             ("This counts what the others have pushed, and not its own.", "seldom", (K - 1) * (m + 1) / 2),
         )
@@ -107,10 +111,10 @@ def _server_judge(
 
     def judge(run: Run) -> None:
         for rank, nbytes in enumerate(run.bytes_sent):
-            if nbytes > 8 * T * (len(w0) + 2) * (1 if rank else K):
-                raise Wrong(f"rank {rank} sent {int(nbytes)} bytes; d numbers a step each way are enough")
-            if nbytes == 0:
-                raise Wrong(f"no bytes were sent by rank {rank}: who pushes, and who answers?")
+            if not 0 < nbytes <= 8 * T * (len(w0) + 2) * (1 if rank else K):
+                raise Wrong(f"rank {rank} sent {int(nbytes)} bytes; the task is d numbers a step each way")
+        if came is not None and run.elapsed_s < 0.01:
+            raise Wrong("no time was spent: no gradient was computed in comm.compute")
         w, who, taus = _parts(run.results[0], ("w", "who", "taus"), " on rank 0")
         same_array(who, np.zeros(K * T), "who", atol=1e30)
         order = np.asarray(who).astype(int)
@@ -127,8 +131,7 @@ def _server_judge(
         same_array(taus, np.array(expected), "taus, going by who came when,", rtol=0)
         same_array(w, versions[-1], "w of the server, going by its book,", rtol=1e-9, atol=1e-12)
         for k in range(1, K + 1):
-            pulled = versions[at(last[k])]
-            if not np.allclose(np.asarray(run.results[k], float), pulled, rtol=1e-9, atol=1e-12):
+            if not _same(run.results[k], versions[at(last[k])]):
                 raise Wrong(f"what worker {k} pulled last is not the w that its own last gradient made")
 
     return judge
@@ -138,15 +141,15 @@ def _server_judge(
 
 
 def _leash(rng: np.random.Generator) -> Iterator[Case]:
-    for K, slack in ((3, 50), (1, 0), (2, 0), (3, 1), (4, 2)):
+    for K, slack in ((3, 50), (3, 1), (4, 2), (1, 0), (2, 0)):
         T, d, eta = int(rng.integers(8, 12)), 3, float(rng.uniform(0.05, 0.1))
         times = rng.uniform(0.01, 0.02, size=(K, T)) + 0.05 * (rng.random((K, T)) < 0.25)
         times[rng.integers(K)] *= 2 if K > 1 else 1
         w0, targets = rng.standard_normal(d), rng.standard_normal((K, d))
         world = Simulated(FREE, Trace(np.vstack([np.zeros(T), times])))
         args = ((w0, None, eta, T, slack), *((w0, target, eta, T, slack) for target in targets))
-        label = f"with {workers(K)}, slack = {slack}"
-        yield Case(args, _leash_judge(w0, targets, eta, times, slack), K + 1, label, world)
+        judge = _leash_judge(w0, targets, eta, times, slack)
+        yield Case(args, judge, K + 1, f"with {workers(K)}, slack = {slack}", world)
 
 
 def _leash_judge(w0: Array, targets: Array, eta: float, times: Array, slack: int) -> Judge:
@@ -164,15 +167,15 @@ def _leash_judge(w0: Array, targets: Array, eta: float, times: Array, slack: int
             if np.shape(done) != (T,):
                 raise Wrong(f"worker {k + 1} should return the {T} times at which it had computed its steps")
             off = np.asarray(done, dtype=float) - arrivals[k]
-            if (np.abs(off) > 1e-9).any():
-                late = off[np.argmax(np.abs(off) > 1e-9)] > 0
+            if (np.abs(off) > 1e-6).any():  # more than float32 loses
+                late = off[np.argmax(np.abs(off) > 1e-6)] > 0
                 way = "late: held back without need" if late else "early: it was too far ahead to go on"
                 raise Wrong(f"some worker computed a step too {way}")
         if (run.messages_sent != [K * T, *[T] * K]).any():
             raise Wrong("one message a step each way is enough, and somebody sent another number")
         w, taus = _parts(run.results[0], ("w", "taus"), " on rank 0")
         same_array(w, np.zeros(len(w0)), "w of the server", atol=1e30)
-        if not np.allclose(np.asarray(w, float), versions[-1], rtol=1e-9, atol=1e-12):
+        if not _same(w, versions[-1]):
             raise Wrong("all are in time, and yet w is another: what was in the message when it left?")
         same_array(taus, np.zeros(K * T), "taus", atol=1e30)
         if np.array_equal(np.asarray(taus, float), pushed) and pushed != log.tau.tolist():
@@ -198,9 +201,11 @@ def _trace_judge(K: int, n: int) -> Judge:
         cell, stores, most = 0, [0] * K, 0
         if not isinstance(events, (list, tuple)) or any(np.shape(e) != (2,) for e in events):
             raise Wrong("return a list of (worker, action) pairs")
-        for i, (k, action) in enumerate(events):
+        for i, (worker, action) in enumerate(events):
+            k = number(worker, f"the worker of event {i}")
             if k not in range(K) or action not in ("load", "store"):
-                raise Wrong(f"event {i} is {(k, action)!r}: no action of a worker 0 to K - 1")
+                raise Wrong(f"event {i} is ({k:g}, {action!r}): no action of a worker 0 to K - 1")
+            k = int(k)
             if (action == "load") == (k in held):
                 raise Wrong(f"event {i}: worker {k} must load and store by turns, and does not")
             if action == "load":
@@ -257,17 +262,14 @@ def _lost_judge(answer: Any) -> None:
         answer,
         right,
         ("'used' repeats what was lost; how much does the bound allow?", "used", data.values.mean(axis=1)),
-        ("'used' is a median; a mean was asked for", "used", np.median(each, axis=1)),
-        (
-            "this interval tears the rounds apart: what a round has in common does not cancel",
-            "interval",
-            torn,
-        ),
+        ("this interval tears the rounds apart: what they have in common stays in", "interval", torn),
+        ("this interval has the opposite sign: what minus what?", "interval", [-apart.high, -apart.low]),
         ("this interval is of one setting: it compares nothing", "interval", [many.min(), many.max()]),
         ("the interval holds 0, so these data do not know the sign of the difference", "falls", hasty),
         ("these data do say more: the whole interval lies on one side of 0", "falls", 0),
         ("'falls' says the opposite of what the interval says", "falls", -right["falls"]),
         ("'enough' goes by the bound; your machine's own share is not in it", "enough", FEATURES / 1e-4),
+        ("by 'enough' an update touches one coordinate only", "enough", many.mean() / 1e-4),
     )
 
 
@@ -275,16 +277,17 @@ def _lost_judge(answer: Any) -> None:
 
 
 def _second_look(rng: np.random.Generator) -> Iterator[Case]:
-    for K, slow, c, price, spread in (
-        (8, 1.85, 0.001, 1.3, 0.05),
-        (8, 1.85, 0.001, 1.65, 0.3),
-        (16, 3.0, 0.0043, 1.9, 0.1),
-        (32, 1.3, 0.0037, 1.1, 0.1),
-        (4, 5.0, 0.0007, float(rng.uniform(1.2, 4)), 0.2),
+    drawn, price = float(rng.uniform(0.015, 0.025)), float(rng.uniform(1.2, 4))
+    for K, t, slow, c, dearer, spread in (
+        (8, drawn, 1.85, 0.001, 1.3, 0.05),
+        (8, drawn, 1.85, 0.001, 1.65, 0.3),
+        (16, drawn, 3.0, 0.0043, 1.9, 0.1),
+        (32, drawn, 1.3, 0.0037, 1.1, 0.1),
+        (4, 2**-6, 2.0, 2**-10, price, 0.2),  # both equally fast at K = 33, to the bit
     ):
-        t, seeds = float(rng.uniform(0.015, 0.025)), int(rng.integers(6, 11))
+        seeds = int(rng.integers(6, 11))
         fresh = rng.normal(900, 60, seeds).round()
-        stale = (fresh * price * np.exp(spread * rng.standard_normal(seeds))).round()
+        stale = (fresh * dearer * np.exp(spread * rng.standard_normal(seeds))).round()
         args = K, t, slow, c, fresh, stale
         yield Case(args, steps(_second(*args)), label=f"K = {K}", mistakes=_looks(*args))
 
@@ -311,6 +314,7 @@ def _looks(K: int, t: float, slow: float, c: float, fresh: Array, stale: Array) 
     full = next(k for k in range(1, 10**6) if _rates(k, t, slow, c)[1] == 1 / c)
     faster = right["without"] / right["with"]
     ratio, hasty = faster * fresh / stale, 9 if right["verdict"] else np.sign(right["sooner"] - 1)
+    medians = faster * np.median(fresh) / np.median(stale)
     return slips(
         right,
         ("This lets the server work once for each gradient of a round.", "with", K / (slow * t + K * c)),
@@ -319,23 +323,19 @@ def _looks(K: int, t: float, slow: float, c: float, fresh: Array, stale: Array) 
         ("That compares gradients a second: a stale one counts like a fresh one.", "sooner", faster),
         ("This is the other way round: how much later it arrives.", "sooner", np.median(1 / ratio)),
         ("This counts gradients, and not the seconds they take.", "sooner", np.median(fresh / stale)),
+        ("This divides medians: what a seed has in common stays in.", "sooner", medians),
         ("These are the extremes: with many seeds that is too wide.", "interval", [ratio.min(), ratio.max()]),
         ("The middle lies on one side of 1, the interval on both: that settles nothing.", "verdict", hasty),
         ("The whole interval lies on one side of 1, and yet you leave it open.", "verdict", 0),
-        (
-            "There the server is busy all the time; that does not make the barrier's group faster.",
-            "flip",
-            full,
-        ),
+        ("There the server is just full: the barrier's group may still be slower.", "flip", full),
+        ("With so many workers there are not fewer: both make the same.", "flip", (slow * t + c) / c),
     )
 
 
 EXERCISES = (
     Exercise("10.4-1", "The sum of all staleness", "derive", 4, "staleness_sums", _sums, objectives=(2,)),
-    Exercise(
-        "10.4-2", "A server that keeps books", "build", 4, "push_pull", _push_pull, (2, 3), withheld=SERVER
-    ),
-    Exercise("10.4-3", "A leash that starves", "debug", 3, "leash", _leash, (3,), withheld=SERVER),
+    Exercise("10.4-2", "A server that keeps books", "build", 4, "push_pull", _push_pull, (2, 3), (), SERVER),
+    Exercise("10.4-3", "A leash that starves", "debug", 3, "leash", _leash, (3,), (), SERVER),
     Exercise("10.4-4", "As much as possible is lost", "criticise", 3, "worst_trace", _traces, (4,)),
     Exercise("10.4-5", "What your memory loses", "measure", 3, "", _lost, (4,)),
     Exercise("10.4-6", "1.7 times faster", "criticise", 3, "second_look", _second_look, (1,)),
