@@ -10,7 +10,7 @@ Symbols: K workers, b examples each, B = K b, ``eta`` the learning rate, m the m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -19,21 +19,9 @@ import numpy as np
 
 from labkit.comm.run import Run
 from labkit.exercises import measured
-from labkit.exercises.exercise import Case, Exercise, Wrong, _real, close, same_array
-from labkit.exercises.sets import Array, each_rank, if_it_were, slip, steps, talked, unequal, workers
+from labkit.exercises.exercise import Case, Exercise, Wrong, same_array
+from labkit.exercises.sets import Array, Judge, each_rank, follow, handed_in, if_it_were, slips, steps, talked
 from labkit.learn.critical import fit_hyperbola
-
-RunJudge = Callable[[Run], None]
-
-
-def _slips(right: dict[str, Any], wrong: dict[str, dict[str, Any]], rtol: float = 1e-8) -> tuple[Any, ...]:
-    """A case's mistakes: text to derivation, each recognised by its first step that differs from the right one."""
-    out = []
-    for text, other in wrong.items():
-        off = [step for step in other if not np.allclose(other[step], right[step], rtol=1e-6, atol=1e-12)]
-        out += [(text, slip(off[0], other[off[0]], rtol))] if off else []
-    return tuple(out)
-
 
 # -- 1: a ceiling of curvatures that scatter ---------------------------------------------------------------------------
 
@@ -52,27 +40,27 @@ def _ceiling(rng: np.random.Generator) -> Iterator[Case]:
             "critical": tau2 / lam**2,
             "steps": math.log(10) / math.log(1 + B * lam**2 / tau2),
         }
-        wrong = {
-            "The curvature that a batch happens to have is taken for its mean: what of its scatter?":
-                {"growth": (1 - rate * lam) ** 2},
-            "The scatter is that of one worker's batch, but the step averages over everybody's.":
-                {"growth": (1 - rate * lam) ** 2 + rate**2 * tau2 / b},
-            "The scatter enters with the rate as it is, but what is squared is rate times curvature.":
-                {"growth": (1 - rate * lam) ** 2 + rate * scatter},
-            "That ceiling holds where all examples curve alike.": {"ceiling": 2 / lam},
-            "This lets the rate grow with K, but not the batch.": {"workers": 2 * lam / (lam**2 + tau2 / b) / eta},
-            "That is the best rate for a batch without limit.": {"best": 1 / lam},
-            "That counts the steps of the distance, not of its square.": {"steps": right["steps"] * 2},
-        }  # fmt: skip
+        mistakes = slips(
+            right,
+            ("The curvature that a batch happens to have is taken for its mean: what of its scatter?",
+             "growth", (1 - rate * lam) ** 2),
+            ("The scatter is that of one worker's batch, but the step averages over everybody's.",
+             "growth", (1 - rate * lam) ** 2 + rate**2 * tau2 / b),
+            ("The scatter enters with the rate as it is, but what is squared is rate times curvature.",
+             "growth", (1 - rate * lam) ** 2 + rate * scatter),
+            ("That ceiling holds where all examples curve alike.", "ceiling", 2 / lam),
+            ("This lets the rate grow with K, but not the batch.", "workers", 2 * lam / (lam**2 + tau2 / b) / eta),
+            ("That counts the steps of the distance, not of its square.", "steps", right["steps"] * 2),
+        )  # fmt: skip
         label = f"lam = {lam:.3f}, tau2 = {tau2:.3f}, b = {b}, eta = {eta:.4f}, K = {K}"
-        yield Case((lam, tau2, b, eta, K), steps(right), label=label, mistakes=_slips(right, wrong))
+        yield Case((lam, tau2, b, eta, K), steps(right), label=label, mistakes=mistakes)
 
 
 # -- 2: a sharpness below zero -----------------------------------------------------------------------------------------
 
 
 def _start(rng: np.random.Generator) -> Iterator[Case]:
-    for low, high in ((-9.0, 4.0), (-0.5, 30.0), (-40.0, 25.0), (-6.0, 2.0)):
+    for low, high, more in ((-9.0, 4.0, -3), (-0.5, 30.0, 3), (-40.0, 25.0, -3), (-6.0, 2.0, 3)):
         d, m, most = 7, float(rng.choice([0.0, 0.5, 0.9])), int(rng.integers(8, 60))
         Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
         H = (Q * np.r_[low, high, rng.uniform(-0.3, 0.6, d - 2) * min(-low, high)]) @ Q.T
@@ -85,27 +73,28 @@ def _start(rng: np.random.Generator) -> Iterator[Case]:
         values = np.linalg.eigvalsh(there)
         g = grad(w)
         eta = 2 * (1 + m) / (values[-1] * (most + 0.5))  # half way between two K, so that no digit decides
-        K = most + int(rng.choice([-3, 3]))
+        K = most + more
 
         def said(sharp: float, m: float = m, eta: float = eta, K: int = K) -> dict[str, Any]:
             most = math.floor(2 * (1 + m) / (eta * sharp))
             return {"sharpness": sharp, "workers": most, "warm_up": int(most < K)}
 
         right = said(float(values[-1]))
-        wrong = {
-            "This finds the curvature that is largest in size. Downhill bends set no ceiling.": said(float(values[0])),
-            "A bend downwards, with its sign taken off, is no sharpness.": said(float(-values[0])),
-            "That is the curvature along the gradient: no step needs to point the sharpest way.":
-                said(float(g @ there @ g / (g @ g))),
-            "The ceiling is that of steps without momentum.": said(float(values[-1]), 0.0),
-            "Off by one: with so many workers the rate is above the ceiling.":
-                {"workers": right["workers"] + 1},
-            "The start is held against the ceiling of one worker's rate.": right | {"warm_up": int(right["workers"] < 1)},
-        }  # fmt: skip
-        label = f"eta = {eta:.4f}, m = {m}, K = {K}"
-        yield Case(
-            (grad, w, eta, m, K), steps(right, 1e-3), label=label, mistakes=_slips(right, wrong, 1e-3)
+        # The whole dict must be the mistake's: a small number alone can be that of another one, by chance.
+        mistakes = if_it_were(
+            partial(steps, rtol=1e-3),
+            ("This finds the curvature that is largest in size. Downhill bends set no ceiling.", said(float(values[0]))),
+            ("A bend downwards, with its sign taken off, is no sharpness.", said(float(-values[0]))),
+            ("That is the curvature along the gradient: no step needs to point the sharpest way.",
+             said(float(g @ there @ g / (g @ g)))),
+            ("Off by one: with so many workers the rate is above the ceiling.", right | {"workers": most + 1}),
+            ("The start is held against the ceiling of one worker's rate.", right | {"warm_up": 0}),
+            ("This start is below its ceiling, and is to warm up all the same.", right | {"warm_up": 1}),
         )  # fmt: skip
+        fewer = said(right["sharpness"], 0.0)["workers"]
+        mistakes += slips(right, ("The ceiling is that of steps without momentum.", "workers", fewer))
+        label = f"eta = {eta:.4f}, m = {m}, K = {K}"
+        yield Case((grad, w, eta, m, K), steps(right, 1e-3), label=label, mistakes=mistakes)
 
 
 # -- 3: a large batch, from its first step -----------------------------------------------------------------------------
@@ -115,13 +104,12 @@ def _large(rng: np.random.Generator) -> Iterator[Case]:
     for K in (1, 2, 3, 5):
         T, d = 6, int(rng.integers(4, 8))
         eta, m, decay = (float(x) for x in rng.uniform((0.01, 0.5, 0.05), (0.05, 0.9, 0.3)))
-        counts = np.array([unequal(rng, K, 5, (1, 9)) for _ in range(T)]).T  # (K, T)
+        each = np.tile(np.arange(1, K + 1)[:, None], T) * 5 + rng.integers(1, 9, T)
+        counts = rng.permuted(each, axis=0)  # (K, T), no two workers alike in a step
         sums, w = rng.standard_normal((K, T, d)) * counts[..., None], rng.standard_normal(d)
         warm = 0 if K == 2 else int(counts[:, :4].sum() - rng.integers(1, 4))
 
-        def judge_of(
-            expected: Array, K: int = K, most: int = T * 2 * (K - 1) * 8 * -(-(d + 1) // K)
-        ) -> RunJudge:
+        def judge_of(expected: Array, most: int = T * 2 * (K - 1) * 8 * -(-(d + 1) // K)) -> Judge:
             def judge(run: Run) -> None:
                 talked(run, most, "a ring all-reduce of d + 1 numbers a step", "its gradients")
                 each_rank(run, expected, "w")
@@ -137,30 +125,27 @@ def _large(rng: np.random.Generator) -> Iterator[Case]:
             "The velocity is corrected the wrong way round.": _warmed(*job, f=-1),
             "A worker with few examples counts as much as one with many.": _warmed(*job, alike=True),
             "Every worker decays the weights, and all that is added up.": _warmed(*job[:-1], decay * K),
-            "The rate is never scaled up for the large batch.": _warmed(*job, top=1),
         }  # fmt: skip
-        seen = [(text, x) for text, x in wrong.items() if not np.allclose(x, right, rtol=1e-7)]
-        mistakes = tuple(
-            (text, lambda run, x=x: same_array(run.results[0], x, rtol=1e-7)) for text, x in seen
+        mistakes = tuple(  # by rank 0 alone: with some of them the workers part
+            (text, lambda run, x=x: same_array(run.results[0], x, rtol=1e-7))
+            for text, x in wrong.items()
+            if not np.allclose(x, right, rtol=1e-7)
         )
         args = tuple((sums[k], counts[k], w.copy(), *job[3:]) for k in range(K))
-        label = f"with {workers(K)}, a warm-up of {warm} examples"
+        label = f"K = {K}, a warm-up of {warm} examples"
         yield Case(args, judge_of(right), K, label, mistakes=mistakes)
 
 
 def _warmed(
     sums: Array, counts: Array, w: Array, eta: float, warm: int, m: float, decay: float, seen: str = "", f: int = 1,
-    alike: bool = False, top: int = 0,
+    alike: bool = False,
 ) -> Array:  # fmt: skip
     (K, T, _), v, last = sums.shape, np.zeros_like(w), 0.0
     for t in range(T):
         before = counts[: 1 if seen == "own" else K, : t + (seen == "early")].sum()
-        rate = eta * (1 + ((top or K) - 1) * (min(1.0, before / warm) if warm else 1.0))
-        g = (
-            np.mean(sums[:, t] / counts[:, t, None], axis=0)
-            if alike
-            else sums[:, t].sum(axis=0) / counts[:, t].sum()
-        )
+        rate = eta * (1 + (K - 1) * (min(1.0, before / warm) if warm else 1.0))
+        n = counts[:, t, None]
+        g = np.mean(sums[:, t] / n, axis=0) if alike else sums[:, t].sum(axis=0) / n.sum()
         v = m * (rate / (last or rate)) ** f * v + rate * (g + decay * w)
         w, last = w - v, rate
     return w
@@ -171,67 +156,53 @@ def _warmed(
 _BATCHES, _HELD = (4, 16, 64, 256), 1024
 
 
-def _critical(_: np.random.Generator) -> Iterator[Case]:
-    flaws = {
-        "The batch that was held back has gone into the fit: what it is to test it has helped to make.": "all",
-        "The fit is of steps as they are: the small batches, which need most, then decide alone.": "absolute",
-        "The middle of the runs is a mean here: one unlucky run moves it.": "mean",
-    }
-    mistakes = tuple((text, lambda a, how=how: _measured(a, how)) for text, how in flaws.items())
-    yield Case((), _measured, mistakes=mistakes)
-
-
-def _law(B: Any, S: Array, how: str = "") -> tuple[float, float]:
+def _law(B: Any, S: Array) -> Array:
     """S_min and B_crit."""
-    if how == "absolute":
-        slope, level = np.polyfit(1 / np.array(B, float), S, 1)
-        return float(level), float(slope / level)
     try:
         law = fit_hyperbola(B, S)
     except ValueError:
-        raise Wrong(
-            "Steps of your data do not level off: did the runs reach the target at every batch?"
-        ) from None
-    return law.S_min, law.B_crit
+        raise Wrong("These steps do not level off: did the runs reach the target at every batch?") from None
+    return np.array([law.S_min, law.B_crit])
 
 
-def _measured(answer: Any, how: str = "") -> None:
-    keys = ("data", "S_min", "B_crit", "low", "high", "predicted", "held", "buys", "worth")
-    if not isinstance(answer, dict) or set(answer) != set(keys):
-        raise Wrong(f"keep the dict as it was, with the keys {', '.join(keys)}")
-    data = measured.read(answer["data"], 5, 7)
+def _measured(answer: Any) -> None:
+    data = measured.read(handed_in(answer), 5, 7)
     if set(data.at) != {*_BATCHES, _HELD} or data.values.min() < 1:
-        raise Wrong(
-            "The data should be steps at the batches 4, 16, 64, 256 and 1024, as the cell takes them."
-        )
-    runs = {B: np.array(data.values[data.at.index(B)]) for B in (*_BATCHES, _HELD)}
-    Bs = (*_BATCHES, _HELD) if how == "all" else _BATCHES
-    S = np.array([runs[B] for B in Bs])
-    S_min, B_crit = _law(Bs, S.mean(axis=1) if how == "mean" else np.median(S, axis=1), how)
-    fits = np.array([_law(Bs, row, how) for row in S.T])
-    predicted = S_min * (1 + B_crit / _HELD)
-    twice = (1 + fits[:, 1] / 64) / (1 + fits[:, 1] / 128)
-    low, high = float(twice.min()), float(twice.max())
+        raise Wrong("The data should be steps at 4, 16, 64, 256 and 1024, as the cell takes them.")
+    *fitted, held = (data.values[data.at.index(B)] for B in (*_BATCHES, _HELD))
+    S = np.array(fitted)
+    S_min, B_crit = _law(_BATCHES, np.median(S, axis=1))
+    each = np.array([_law(_BATCHES, row)[1] for row in S.T])
+    predicted, twice = S_min * (1 + B_crit / _HELD), (1 + each / 64) / (1 + each / 128)
     right = {
         "S_min": S_min,
         "B_crit": B_crit,
-        "low": fits[:, 1].min(),
-        "high": fits[:, 1].max(),
+        "low": each.min(),
+        "high": each.max(),
         "predicted": predicted,
+        "buys": np.array([twice.min(), twice.max()]),
     }
-    for key, value in right.items():
-        close(answer[key], float(value), f"{key!r}", rtol=1e-3)
-    if answer["held"] != ("yes" if runs[_HELD].min() <= predicted <= runs[_HELD].max() else "no"):
-        raise Wrong(
-            "'held' does not follow: where does your prediction lie among the seven runs that were held back?"
-        )
-    given = answer["buys"]
-    if not isinstance(given, (tuple, list)) or len(given) != 2:
-        raise Wrong("'buys' should be a pair, the smallest and the largest of seven")
-    for which, x, value in zip(("smallest", "largest"), given, (low, high), strict=True):
-        close(x, value, f"the {which} of 'buys'", rtol=1e-3)
-    if answer["worth"] != ("yes" if low > 1.2 else "no" if high < 1.2 else "not decided"):
-        raise Wrong("'worth' does not follow from 'buys': hold both of its ends against the price of a step.")
+    said = {
+        "held": "yes" if held.min() <= predicted <= held.max() else "no",
+        "worth": "yes" if twice.min() > 1.2 else "no" if twice.max() < 1.2 else "not decided",
+    }
+    level = np.polyfit(1 / np.array(_BATCHES, float), np.median(S, axis=1), 1)[1]
+    absolute = "The fit is of steps as they are: the small batches, which need most, then decide alone."
+    helped = "The batch that was held back has gone into the fit: what it is to test it has helped to make."
+    all_of_them = _law((*_BATCHES, _HELD), np.median(np.vstack([S, held]), axis=1))
+    follow(
+        {key: value for key, value in answer.items() if key not in said},
+        right,
+        (helped, "S_min", all_of_them[0]),
+        (absolute, "S_min", level),
+        ("The middle of the runs is a mean here: one unlucky run moves it.", "S_min", _law(_BATCHES, S.mean(axis=1))[0]),
+        ("The fit to the medians is not the middle of seven fits.", "B_crit", np.median(each)),
+        ("This leaves out what larger batches than 1024 could still save.", "predicted", S_min),
+    )  # fmt: skip
+    for key, why in (("held", "where does your prediction lie among the seven runs?"),
+                     ("worth", "hold both ends of 'buys' against the price of a step.")):  # fmt: skip
+        if answer.get(key) != said[key]:
+            raise Wrong(f"{key!r} does not follow: {why}")
 
 
 # -- 5: LARS on several workers ----------------------------------------------------------------------------------------
@@ -252,11 +223,11 @@ def _lars(rng: np.random.Generator) -> Iterator[Case]:
         eta, c, m = (float(x) for x in rng.uniform((0.5, 0.001, 0.5), (3.0, 0.05, 0.95)))
         d = sum(w.size for w in ws)
 
-        def judge_of(expected: Array, K: int = K, most: int = 2 * (K - 1) * 8 * -(-(d + 4) // K)) -> RunJudge:
+        def judge_of(expected: Array, most: int = 2 * (K - 1) * 8 * -(-(d + 4) // K)) -> Judge:
             def judge(run: Run) -> None:
                 talked(run, most, "a ring all-reduce of all numbers and one more a layer", "its gradient")
                 each: Any = SimpleNamespace(results=[_flat(given) for given in run.results])
-                each_rank(each, expected, "the weights and velocities, put end to end,")
+                each_rank(each, expected, "the array of all weights, then all velocities,")
 
             return judge
 
@@ -268,40 +239,28 @@ def _lars(rng: np.random.Generator) -> Iterator[Case]:
             "The ratios are averaged, not the gradients of which they are made.": step("mean ratio"),
             "A layer of zeros can never leave zero here, nor can a step be taken where a gradient vanishes.": step("zero"),
             "The biases are scaled, too.": step("biases"),
-            "One ratio serves the whole network: a layer with long gradients gets too long a step.": step("whole"),
             "This adds the gradients up where their mean is meant: the ratio hides it, the biases do not.": step("sum"),
         }  # fmt: skip
-        seen = [
-            (text, x) for text, x in wrong.items() if not np.allclose(x, right, rtol=1e-7, equal_nan=True)
-        ]
         args = tuple((ws, g, vs, eta, c, m) for g in gs)
-        label = f"with {workers(K)}, {kind}" + ", in real processes" * (world != "simulated")
-        yield Case(args, judge_of(right), K, label, world=world, mistakes=if_it_were(judge_of, *seen))
+        label = f"K = {K}, {kind}" + ", in real processes" * (world != "simulated")
+        mistakes = if_it_were(judge_of, *wrong.items())
+        yield Case(args, judge_of(right), K, label, world=world, mistakes=mistakes)
 
 
 def _flat(given: Any) -> Array:
-    if (
-        not isinstance(given, (tuple, list))
-        or len(given) != 2
-        or any(len(part) != len(_SHAPES) for part in given)
-    ):
+    if not isinstance(given, (tuple, list)) or [len(part) for part in given] != 2 * [len(_SHAPES)]:
         raise Wrong("return two lists, the new weights and the new velocities, an array for each layer")
-    arrays = [_real(x) for part in given for x in part]
-    if [None if x is None else x.shape for x in arrays] != [*_SHAPES, *_SHAPES]:
-        raise Wrong("the new weights and velocities should have the shapes of the weights")
-    return np.concatenate([x.ravel() for x in arrays if x is not None])
+    arrays = [x for part in given for x in part]
+    for x, shape in zip(arrays, 2 * _SHAPES, strict=True):
+        same_array(x, np.zeros(shape), f"what belongs to a layer of shape {shape}", atol=1e300)
+    return np.concatenate([np.asarray(x).ravel() for x in arrays])
 
 
 def _trusted(ws: Any, gs: Any, vs: Any, eta: float, c: float, m: float, how: str = "") -> Array:
     def ratio(w: Array, g: Array) -> float:
         above, below = float(np.linalg.norm(w)), float(np.linalg.norm(g))
-        return (
-            c * above / (below or 1)
-            if how in ("zero", "given")
-            else c * above / below
-            if above and below
-            else 1.0
-        )
+        some = how in ("zero", "given") or (above and below)
+        return c * above / (below or 1) if some else 1.0
 
     new, means = [], [sum(parts) / (1 if how == "sum" else len(gs)) for parts in zip(*gs, strict=True)]
     for i, (w, g) in enumerate(zip(ws, means, strict=True)):
@@ -310,8 +269,6 @@ def _trusted(ws: Any, gs: Any, vs: Any, eta: float, c: float, m: float, how: str
                 g = sum(ratio(w, mine[i]) * mine[i] for mine in gs) / len(gs)
             elif how == "mean ratio":
                 g = g * np.mean([ratio(w, mine[i]) for mine in gs])
-            elif how == "whole":
-                g = g * ratio(*(np.concatenate([x.ravel() for x in part[::2]]) for part in (ws, means)))
             else:
                 g = g * ratio(w, g)
         new.append(m * vs[i] + eta * g)
@@ -344,8 +301,15 @@ def _weighed(rng: np.random.Generator) -> Iterator[Case]:
         for half in loss["large"]:  # the rate that looks best: one of its runs never arrived
             half[0], half[0, 3] = half[0] - 0.6, math.nan
         right = _gaps(epochs, loss, 2.093)
-        wrong = {text: _gaps(epochs, loss, 2.093, flaw) for flaw, text in _FLAWS.items()}
-        yield Case((epochs, loss, 2.093), steps(right), label=kind, mistakes=_slips(right, wrong))
+        mistakes: list[tuple[str, Judge]] = []
+        for flaw, text in _FLAWS.items():
+            other = _gaps(epochs, loss, 2.093, flaw)
+            mistakes += slips(
+                right, *((text, at, other[at]) for at in ("epochs", "loss", "share", "interval"))
+            )
+        hasty = right | {"shown": 1 if right["loss"] > 0 else -1}
+        mistakes += if_it_were(steps, ("The interval holds zero, and the middle decides.", hasty))
+        yield Case((epochs, loss, 2.093), steps(right), label=kind, mistakes=tuple(mistakes))
 
 
 def _gaps(epochs: dict[str, Any], loss: dict[str, Any], t95: float, flaw: str = "") -> dict[str, Any]:
@@ -380,7 +344,7 @@ EXERCISES = (
     Exercise("10.8-1", "A ceiling of curvatures that scatter", "derive", 4, "ceilings", _ceiling, (1, 3)),
     Exercise("10.8-2", "A sharpness below zero", "debug", 3, "start", _start, (1, 2)),
     Exercise("10.8-3", "A large batch, from its first step", "build", 4, "large_run", _large, (1, 2)),
-    Exercise("10.8-4", "Your own critical batch", "measure", 3, "", _critical, (3,)),
+    Exercise("10.8-4", "Your own critical batch", "measure", 3, "", lambda _: [Case((), _measured)], (3,)),
     Exercise("10.8-5", "A step that shrinks with the workers", "debug", 3, "lars_step", _lars, (4,)),
     Exercise("10.8-6", "Do large batches generalise worse?", "criticise", 3, "weighed", _weighed, (4,)),
 )
