@@ -47,7 +47,7 @@ def main(control: socket.socket, spec: dict[str, Any]) -> NoReturn:
     for name in _NOT_FOR_ANSWERS:
         sys.modules[name] = None  # type: ignore[assignment]
     sys.dont_write_bytecode = True
-    memory = _address_space()
+    memory = _Memory()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
         f.write("900")  # where memory is short, these go first, and not the grader
     show = landlock.visible(spec["show"], spec["hide"])
@@ -78,12 +78,13 @@ def main(control: socket.socket, spec: dict[str, Any]) -> NoReturn:
 
 
 class _Server:
-    """memory: the address space of this process, in bytes; 0 where it isn't known. show: what answers may read and list."""
+    """show: what answers may read and list."""
 
     def __init__(
-        self, control: socket.socket, isolation: Isolation, memory: int, show: tuple[list[str], list[str]]
+        self, control: socket.socket, isolation: Isolation, space: _Memory, show: tuple[list[str], list[str]]
     ) -> None:
-        self.control, self.isolation, self.memory, self.show = control, isolation, memory, show
+        self.control, self.isolation, self.space, self.show = control, isolation, space, show
+        self.memory = space.taken()  # by this process, in bytes; 0 where it isn't known
         self.codes: dict[int, int | None] = {}  # how each child ended; None: it has not
         self.folders: dict[str, int] = {}  # on the machine's own disk, and whose they are
         self.most = 0  # bytes in each
@@ -119,7 +120,7 @@ class _Server:
     def _meet(self) -> dict[str, Any]:
         with contextlib.suppress(Exception):  # each answer then hears for itself why it can't be had
             importlib.import_module(LARGE)
-        self.memory = self.memory and _address_space()
+        self.memory = self.space.taken()
         gc.collect()
         gc.freeze()
         return {}
@@ -266,13 +267,18 @@ def _filter_works() -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-def _address_space() -> int:
-    """Bytes of address space that this process has (Linux); 0 where it can't be known."""
-    try:
-        with open("/proc/self/statm") as f:
+class _Memory:
+    """How much address space this process has taken (Linux), also when it no longer sees the machine's /proc."""
+
+    def __init__(self) -> None:
+        self.proc = os.open("/proc", os.O_RDONLY) if os.path.exists("/proc/self/statm") else -1
+
+    def taken(self) -> int:
+        """Bytes; 0 where it can't be known."""
+        if self.proc < 0:
+            return 0
+        with open(os.open("self/statm", os.O_RDONLY, dir_fd=self.proc)) as f:
             return int(f.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
 
 
 def _say(control: socket.socket, message: dict[str, Any]) -> None:

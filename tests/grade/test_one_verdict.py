@@ -131,13 +131,15 @@ def test_an_answer_by_experiment_may_simulate_many_workers(z):
     assert verdict.status == "right", outcome
 
 
-def test_float32_and_iterators_are_refused_with_a_word_on_what_is_wrong(z):
+def test_float32_is_held_to_its_digits_and_iterators_are_refused_with_a_word_on_what_is_wrong(z):
     exact = one(judge_=lambda given: same_array(given, np.array([1 / 3, 2 / 3])))
-    verdict, outcome = outcomes(z, exact, "import numpy as np\ndef f(): return np.float32([1 / 3, 2 / 3])")
-    assert verdict.status == "wrong" and "compute in float64" in verdict.message == outcome.message
+    verdict, _ = outcomes(z, exact, "import numpy as np\ndef f(): return np.float32([1 / 3, 2 / 3])")
+    assert verdict.status == "right"
+    verdict, outcome = outcomes(z, exact, "import numpy as np\ndef f(): return np.float16([1 / 3, 2 / 3])")
+    assert verdict.status == "wrong" and "is wrong in" in verdict.message == outcome.message
     verdict, outcome = outcomes(z, exact, "def f(): return (i / 3 for i in (1, 2))")
     assert verdict.status == "wrong" and "make it a list" in verdict.message == outcome.message
-    verdict, _ = outcomes(z, one(), "import numpy as np\ndef f(): return np.float32(3 + 1e-6)")
+    verdict, _ = outcomes(z, one(), "import numpy as np\ndef f(): return np.float32(3 + 2e-4)")
     assert "compute in float64" in verdict.message
     verdict, _ = outcomes(z, one(), "import numpy as np\ndef f(): return np.float32(4)")
     assert "float64" not in verdict.message
@@ -251,8 +253,10 @@ def test_the_check_withholds_what_the_grader_withholds_and_gives_it_back():
     assert "bytes" not in vars(Ring) and ring.bytes(2, 4, 8).tolist()
 
 
-def test_all_processes_of_an_answer_share_one_limit_of_memory(z):
-    source = """
+@pytest.mark.parametrize("also", ["", "torch"])
+def test_all_processes_of_an_answer_share_one_limit_of_memory(z, also):
+    source = f"""
+        # {also}
         import numpy as np
         def f(comm, x):
             keep, n = [], 0
