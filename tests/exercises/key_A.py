@@ -116,7 +116,8 @@ def sharded_adam(comm, w, d, h, batches, M, lr, *, how=""):
         torch.nn.utils.vector_to_parameters(flat, model.parameters())
         if how != "piles":
             model.zero_grad()
-        errors = model(torch.as_tensor(X))[:, 0] - torch.as_tensor(y)
+        out = model(torch.as_tensor(X))
+        errors = (out if how == "crosses" else out[:, 0]) - torch.as_tensor(y)
         loss = (errors**2).sum() / (max(len(y), 1) * comm.K if how == "means" else M)
         loss.backward()
         g = torch.cat([p.grad.flatten() for p in model.parameters()]).numpy()
@@ -124,8 +125,6 @@ def sharded_adam(comm, w, d, h, batches, M, lr, *, how=""):
             part = ring.allreduce(comm, g)[low:high]
         else:
             part, _ = reduce_scatter(comm, g)
-        if how == "fresh":
-            t, m, v = 1, 0 * m, 0 * v
         part = part / comm.K if how == "twice" else part
         m, v = 0.9 * m + 0.1 * part, 0.999 * v + 0.001 * part**2
         mine = mine - lr * m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
@@ -143,12 +142,12 @@ def adam_but(how):
 # -- 5 --------------------------------------------------------------------------------------------------------------
 
 
-def clipped_step(comm, w, g, eta, c, length_of=None, late=True):
+def clipped_step(comm, w, g, eta, c, length_of=None, finite=np.isfinite):
     part, (low, high) = reduce_scatter(comm, g)
     mine = part / comm.K
     with np.errstate(invalid="ignore"):
         square = ring.allreduce(comm, np.array([mine @ mine]))[0]
-    if not np.isfinite(square):
+    if not finite(square):
         return w.copy()
     length = np.sqrt(square) if length_of is None else length_of(comm, mine, g)
     scale = c / length if length > c else 1.0
@@ -194,6 +193,10 @@ def clip_early(comm, w, g, eta, c):
     return clipped_step(comm, w, g * min(1, c / max(np.linalg.norm(g), 1e-300)), eta, np.inf)
 
 
+def clip_not_a_number(comm, w, g, eta, c):
+    return clipped_step(comm, w, g, eta, c, finite=lambda x: not np.isinf(x))
+
+
 # -- 6 --------------------------------------------------------------------------------------------------------------
 
 
@@ -229,17 +232,19 @@ MUTANTS = {
         OVERLAP | {"fast_predicted_ms": 36},
         OVERLAP | {"slow_predicted_ms": 80},
         OVERLAP | {"slow_predicted_ms": 60},
+        OVERLAP | {"slow_predicted_ms": 106},
         OVERLAP | {"fast_agrees": not OVERLAP["fast_agrees"]},
+        OVERLAP | {"fast_agrees": str(OVERLAP["fast_agrees"])},
         OVERLAP | {"data": LINE.replace("10", "11", 1)},
     ],
     "A-2": [
         memory_but("kept", lambda r, P, K, p, g, s, u: [
             P * x for x in (p + g + s, p / K + g + s, (p + g) / K + s, (p + g + s) / K)]),
         memory_but("peak", lambda r, P, K, p, g, s, u: r["kept"][3] + u * P * (p + g)),
+        memory_but("peak", lambda r, P, K, p, g, s, u: r["kept"][3] + u * P * 2 * (p + g)),
         memory_but("peak", lambda r, P, K, p, g, s, u: r["kept"][3] + u * P * (2 * p + g / K)),
         memory_but("peak", lambda r, P, K, p, g, s, u: u * P * (2 * p + g)),
         memory_but("share", lambda r, P, K, p, g, s, u: p / (p + g)),
-        memory_but("workers", lambda r, P, K, p, g, s, u: (p + g) / (p + g - u * (2 * p + g))),
     ],
     "A-3": [
         lambda *q: memory_figure(*q, batch=lambda K, a: 0),
@@ -248,22 +253,26 @@ MUTANTS = {
         lambda *q: memory_figure(*q, by="kept"),
         lambda *q: memory_figure(*q, scale="linear"),
     ],
-    "A-4": [adam_but(how) for how in ("piles", "means", "twice", "fresh", "allreduce", "keeps")],
+    "A-4": [adam_but(how) for how in ("piles", "means", "twice", "crosses", "allreduce", "keeps")],
     "A-5": [
         given,
         clip_but(lambda comm, mine, g: ring.allreduce(comm, np.array([np.linalg.norm(mine)]))[0]),
         clip_but(lambda comm, mine, g: ring.allreduce(comm, np.array([mine @ mine]))[0]),
         clip_but(lambda comm, mine, g: comm.K * np.sqrt(ring.allreduce(comm, np.array([mine @ mine]))[0])),
+        clip_early,
+        clip_not_a_number,
         clip_unguarded,
         clip_everything,
     ],
     "A-6": [
+        times_but("freed", lambda m, p, g, f: 1.5),
         times_but("kept", lambda m, p, g, f: m),
         times_but("kept", lambda m, p, g, f: (m + 2) / 2),
         times_but("careless", lambda m, p, g, f: 1.5 * m),
-        times_but("bytes", lambda m, p, g, f: (2 * p + g) / (2 * p)),
+        times_but("bytes", lambda m, p, g, f: (2 * p + g) / (p + g)),
         times_but("bytes", lambda m, p, g, f: (p + g) / (2 * g)),
         times_but("frozen", lambda m, p, g, f: (2 * p + g) / (2 * g)),
+        times_but("frozen", lambda m, p, g, f: (2 * p + f * g) / (2 * g)),
     ],
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ from labkit.comm.run import Run
 from labkit.exercises.drawn import curve, labelled, shown
 from labkit.exercises.exercise import Case, Exercise, Wrong, same_array
 from labkit.exercises.measured import Measurements, read
-from labkit.exercises.sets import Judge, if_it_were, slip, steps, workers
+from labkit.exercises.sets import Judge, dict_of, if_it_were, slip, steps, workers
 
 Array = NDArray[Any]
 RTOL, ATOL = 1e-9, 1e-12
@@ -36,19 +36,25 @@ PREDICTED_MS = {net: (LAYERS - 1) * min(LAYER_MS, s) for net, s in SUM_MS.items(
 
 
 def _overlap(rng: np.random.Generator) -> Iterator[Case]:
-    mistakes = (
-        ("That is as wide as single runs scatter: an interval for the mean of ten is narrower.",
-         _measured_as("fast_ms", lambda d: _interval(d, 1))),
-        ("The interval lies on the wrong side of zero: which of the two ways is to be the shorter?",
-         _measured_as("fast_ms", lambda d: [-x for x in _interval(d)[::-1]])),
+    mistakes = [
         ("That hides the last bucket's sum, too: behind which layer?",
-         _measured_as("fast_predicted_ms", lambda _: LAYERS * SUM_MS["fast"])),
+         _measured_as("fast_predicted_ms", LAYERS * SUM_MS["fast"])),
         ("On the slow network that hides more than a layer's 10 ms behind a layer.",
-         _measured_as("slow_predicted_ms", lambda _: (LAYERS - 1) * SUM_MS["slow"])),
+         _measured_as("slow_predicted_ms", (LAYERS - 1) * SUM_MS["slow"])),
         ("On the slow network that hides something behind the first layer, when there is nothing to send.",
-         _measured_as("slow_predicted_ms", lambda _: LAYERS * LAYER_MS)),
-    )  # fmt: skip
-    yield Case((), _overlap_judge, mistakes=mistakes)
+         _measured_as("slow_predicted_ms", LAYERS * LAYER_MS)),
+    ]  # fmt: skip
+    for net, ms in SUM_MS.items():
+        took = LAYERS * (LAYER_MS + ms) - PREDICTED_MS[net]
+        mistakes += [
+            ("That is as wide as single runs scatter: an interval for the mean of ten is narrower.",
+             _measured_as(f"{net}_ms", lambda d: _interval(d, 1))),
+            ("The interval lies on the wrong side of zero: which of the two ways is to be the shorter?",
+             _measured_as(f"{net}_ms", lambda d: [-x for x in _interval(d)[::-1]])),
+            ("That is how long an overlapped pass takes, not what it saves.",
+             _measured_as(f"{net}_predicted_ms", took)),
+        ]  # fmt: skip
+    yield Case((), _overlap_judge, mistakes=tuple(mistakes))
 
 
 def _saved(data: Measurements, net: str) -> Array:
@@ -62,29 +68,30 @@ def _interval(saved: Array, n: int = REPEATS) -> list[float]:
     return [float(saved.mean()) - half, float(saved.mean()) + half]
 
 
-def _measured_as(key: str, value: Callable[[Array], Any]) -> Judge:
-    """A judge to which ``key`` is right if it is ``value`` of what was saved on that network, in the student's own data."""
+def _measured_as(key: str, value: float | Callable[[Array], Any]) -> Judge:
+    """A judge to which ``key`` is right if it is ``value``, or ``value`` of what the student saved on that network."""
 
     def judge(answer: Any) -> None:
         saved = _saved(read(answer["data"], len(SETTINGS), REPEATS), key.split("_")[0])
-        same_array(answer[key], value(saved), repr(key), rtol=0, atol=0.06)
+        right = value(saved) if callable(value) else value
+        same_array(answer[key], np.array(right), repr(key), rtol=0, atol=0.06)
 
     return judge
 
 
 def _overlap_judge(answer: Any) -> None:
     keys = [f"{net}_{what}" for net in SUM_MS for what in ("ms", "predicted_ms", "agrees")]
-    if not isinstance(answer, dict) or set(answer) != {"data", *keys}:
-        raise Wrong(f"return a dict with the keys 'data', {', '.join(map(repr, keys))}")
-    data = read(answer["data"], len(SETTINGS), REPEATS)
+    data = read(dict_of(answer, ("data", *keys))["data"], len(SETTINGS), REPEATS)
     if set(data.at) != set(SETTINGS) or data.values.shape[1] != REPEATS:
         raise Wrong(f"measure the settings {', '.join(SETTINGS)}, and each {REPEATS} times")
     for net in SUM_MS:
         (low, high), said = _interval(_saved(data, net)), PREDICTED_MS[net]
         _measured_as(f"{net}_ms", _interval)(answer)
-        same_array(answer[f"{net}_predicted_ms"], np.array(said), f"'{net}_predicted_ms'", rtol=0, atol=0.06)
-        near = min(abs(said - low), abs(said - high)) < 0.06
-        if not near and bool(answer[f"{net}_agrees"]) != (low <= said <= high):
+        _measured_as(f"{net}_predicted_ms", said)(answer)
+        agrees, near = answer[f"{net}_agrees"], min(abs(said - low), abs(said - high)) < 0.06
+        if not isinstance(agrees, (bool, np.bool_)):
+            raise Wrong(f"{net}_agrees is {agrees!r}, which is neither True nor False")
+        if not near and agrees != (low <= said <= high):
             raise Wrong(f"{net}_agrees does not follow from the interval and the prediction beside it")
 
 
@@ -109,15 +116,14 @@ def _memory(rng: np.random.Generator) -> Iterator[Case]:
         right = {"kept": kept, "peak": kept[3] + moment, "share": p / (2 * p + g)}
         right["workers"] = p / (p - u * (2 * p + g))
         other_way = np.array([p + g + s, p / K + g + s, (p + g) / K + s, (p + g + s) / K]) * P
-        one, cut = kept[3] + u * P * (p + g), kept[3] + u * P * (2 * p + g / K)
+        one, both, cut = (kept[3] + u * P * x for x in (p + g, 2 * (p + g), 2 * p + g / K))
         slips = (
             ("That shards the parameters first and the optimizer's state last.", slip("kept", other_way)),
             ("That forgets the unit that was asked for ahead of its turn.", slip("peak", one)),
+            ("That has a gradient of the next unit, too, which has not computed yet.", slip("peak", both)),
             ("That gradient is cut among the workers already; at this moment it is not.", slip("peak", cut)),
             ("Those are the guests of the moment alone: the shards have not left.", slip("peak", moment)),
             ("That share belongs to a peak with one whole unit of parameters.", slip("share", p / (p + g))),
-            ("That compares with a stage in which every worker keeps its whole gradient.",
-             slip("workers", (p + g) / (p + g - u * (2 * p + g)))),
         )  # fmt: skip
         yield Case((P, K, p, g, s, u), steps(right), label=at, mistakes=slips)
 
@@ -196,8 +202,8 @@ def _adam(rng: np.random.Generator) -> Iterator[Case]:
              _adam_path(*job, M, lr, "means")),
             ("The sum over the workers is divided by K, and the loss was divided by all rows before.",
              _adam_path(*job, M * K, lr)),
-            ("What the moments remember is lost: each step is taken as if it were the first.",
-             _adam_path(*job, M, lr, "fresh")),
+            ("Every row's prediction is held against every row's target there, not only its own.",
+             _adam_path(*job, M, lr, "crosses")),
             ("Gradients of earlier steps are still there when later ones come.",
              _adam_path(*job, M, lr, "piles")),
         )  # fmt: skip
@@ -208,24 +214,22 @@ def _adam(rng: np.random.Generator) -> Iterator[Case]:
 def _adam_path(
     w: Array, d: int, h: int, data: Any, M: int, lr: float, mistake: str = ""
 ) -> tuple[Array, Array]:
-    """(w, first moment) after Adam's steps in one process. mistake: "means", "fresh" or "piles", as they are made."""
+    """(w, first moment) after Adam's steps in one process. mistake: "means", "crosses" or "piles"."""
     w, m, v, g = w.copy(), np.zeros(len(w)), np.zeros(len(w)), np.zeros(len(w))
     for t, step in enumerate(data, 1):
-        sums = [_squares(w, d, h, X, y) for X, y in step]
+        sums = [_squares(w, d, h, X, y, mistake == "crosses") for X, y in step]
         parts = [max(len(y), 1) * len(step) if mistake == "means" else M for _, y in step]
         g = g * (mistake == "piles") + sum(x / part for x, part in zip(sums, parts, strict=True))
-        if mistake == "fresh":
-            m, v, t = np.zeros(len(w)), np.zeros(len(w)), 1
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
         w = w - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
     return w, m
 
 
-def _squares(w: Array, d: int, h: int, X: Array, y: Array) -> Array:
+def _squares(w: Array, d: int, h: int, X: Array, y: Array, crosses: bool) -> Array:
     """The gradient of the sum of squared errors of Linear(d, h), Tanh, Linear(h, 1), whose parameters lie in w."""
     W, b, a, c = np.split(w, [h * d, h * d + h, h * d + 2 * h])
     z = np.tanh(X @ W.reshape(h, d).T + b)
-    e = 2 * (z @ a + c - y)
+    e = 2 * (len(y) * (z @ a + c) - y.sum() if crosses else z @ a + c - y)
     back = e[:, None] * a * (1 - z * z)
     return np.concatenate([(back.T @ X).ravel(), back.sum(axis=0), z.T @ e, [e.sum()]])
 
@@ -257,17 +261,10 @@ def _sent_at_most(run: Run, most: Any, what: str) -> None:
 
 
 def _clip(rng: np.random.Generator) -> Iterator[Case]:
-    bad = "not finite on one rank"
     kinds = (
-        (1, "longer"),
-        (2, "longer"),
-        (4, "longer"),
-        (3, "shorter"),
-        (4, "zero"),
-        (3, bad),
-        (5, "longer"),
-        (2, bad),
-    )
+        (1, "longer"), (2, "longer"), (4, "longer"), (3, "shorter"), (4, "zero"),
+        (3, "infinite on one rank"), (2, "not a number on one rank"), (5, "longer"), (2, "infinite on one rank"),
+    )  # fmt: skip
     for i, (K, kind) in enumerate(kinds):
         world = "processes" if i + 1 == len(kinds) else "simulated"
         n = 3 if K == 5 else int(rng.integers(2 * K, 6 * K))
@@ -277,8 +274,8 @@ def _clip(rng: np.random.Generator) -> Iterator[Case]:
         c = {"zero": 1.0, "shorter": 1.8}.get(kind, 0.5) * (float(np.linalg.norm(mean)) or 1.0)
         right = w - eta * _clipped(mean, c)
         mistakes = _clip_mistakes(w, g, eta, c, K, n)
-        if kind == bad:
-            g[0, n - 1], right, mistakes = np.inf, w, ()
+        if "on one rank" in kind:
+            g[0, n - 1], right, mistakes = np.inf if "infinite" in kind else np.nan, w, ()
         args = tuple((w.copy(), g[k].copy(), eta, c) for k in range(K))
         label = f"with {workers(K)}, n = {n}; the mean gradient is {kind}" + " than c" * kind.endswith("er")
         yield Case(args, _clip_judge(right, K, n), K, label, world, mistakes=mistakes)
@@ -293,9 +290,11 @@ def _clip_mistakes(w: Array, g: Array, eta: float, c: float, K: int, n: int) -> 
     mean, edges = g.mean(axis=0), [i * n // K for i in range(1, K)]
     lengths = [np.linalg.norm(x) for x in np.split(mean, edges)]
     own = np.concatenate([_clipped(x, c) for x in np.split(mean, edges)])
+    before = np.mean([_clipped(x, c) for x in g], axis=0)
     return if_it_were(
         lambda direction: _clip_judge(w - eta * direction, K, n),
         ("Each chunk is held against c by itself: together they can be longer, and point elsewhere.", own),
+        ("Every worker's own gradient is held against c here, before there is a mean.", before),
         ("Lengths of chunks are added as if all pointed the same way.", _clipped(mean, c, sum(lengths))),
         ("That is held against c before the root is taken.", _clipped(mean, c, np.sum(mean**2))),
         ("It is the sum that is held against c here, and it is longer than the mean.", _clipped(K * mean, c) / K),
@@ -320,19 +319,21 @@ def _clip_judge(right: Array, K: int, n: int) -> Judge:
 
 def _times(rng: np.random.Generator) -> Iterator[Case]:
     for _ in range(4):
-        m, p, g = int(rng.integers(2, 17)), int(rng.choice([1, 2, 4])), int(rng.choice([2, 4, 8]))
+        m, (p, g) = int(rng.integers(3, 17)), rng.choice([(1, 4), (4, 2), (2, 8), (8, 4)]).tolist()
         f = float(rng.uniform(0.01, 0.4))
         right = {"freed": 1.5 * m, "kept": (m + 1) / 2, "careless": 1.5, "bytes": (2 * p + g) / (2 * g)}
         right |= {"even": g / 2, "frozen": (2 * p + f * g) / (2 * f * g)}
         slips = (
+            ("That sets one micro-batch of stage 3 against a step of data parallelism.", slip("freed", 1.5)),
             ("That gathers in every micro-batch: when do the parameters change?", slip("kept", m)),
             ("That gathers twice a step: was anything freed in between?", slip("kept", (2 + m) / 2)),
             ("Both jobs send in every micro-batch here; that lets only one do so.", slip("careless", 1.5 * m)),
-            ("That has the baseline send parameters.", slip("bytes", (2 * p + g) / (2 * p))),
+            ("That lets half of an all-reduce of gradients be parameters.", slip("bytes", (2 * p + g) / (p + g))),
             ("That counts one gather; after the forward pass what was gathered is gone.",
              slip("bytes", (p + g) / (2 * g))),
             ("That gathers only what is trained; a layer computes with all it has.",
              slip("frozen", (2 * p + g) / (2 * g))),
+            ("That has data parallelism sum gradients that nobody has.", slip("frozen", (2 * p + f * g) / (2 * g))),
         )  # fmt: skip
         label = f"m = {m}, p = {p}, g = {g}, f = {f:.3f}"
         yield Case((m, p, g, f), steps(right), label=label, mistakes=slips)
