@@ -94,7 +94,7 @@ class AllReduce(Collective):
     def allreduce_inplace(self, comm: Comm, x: Any) -> None:
         """Replace ``x`` (contiguous) by the sum of all workers' ``x``."""
         total = flat(x)
-        with comm.collective(self._label(comm.K), x):
+        with comm.collective(self._label(comm, x), x):
             if comm.K > 1 and len(total):
                 self._add_up(comm, total)
 
@@ -102,5 +102,5 @@ class AllReduce(Collective):
     def _add_up(self, comm: Comm, total: Any) -> None:
         """The algorithm: replace the vector ``total`` (n,), n > 0, of every one of K > 1 workers by the sum."""
 
-    def _label(self, K: int) -> str:
+    def _label(self, comm: Comm, x: Any) -> str:
         return f"{self.name} all-reduce"

@@ -60,8 +60,8 @@ class Hierarchical(AllReduce):
         L, H = self._sizes(workers(K))
         return tree.time(L, nbytes, self.inside or link) + ring.time(H, nbytes, link)
 
-    def _label(self, K: int) -> str:
-        self._hosts(K)
+    def _label(self, comm: Comm, x: Any) -> str:
+        self._hosts(comm.K)
         return "hierarchical all-reduce"
 
     def _hosts(self, K: int) -> tuple[int, ...] | None:

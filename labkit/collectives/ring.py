@@ -38,7 +38,7 @@ class Ring(AllReduce):
     def textbook(self, comm: Comm, x: Any) -> Any:
         """The ring as one would say it, a send and a receive a round: what ``allreduce`` must agree with, bit for bit."""
         total = copy(x)
-        with comm.collective(self._label(comm.K), x):
+        with comm.collective(self._label(comm, x), x):
             part = chunks(flat(total), comm.K)
             right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
             for j in range(comm.K - 1):  # reduce-scatter: pass on what has been added so far

@@ -62,8 +62,8 @@ class Server(AllReduce):
         for request in answers + leaving:
             request.wait()
 
-    def _label(self, K: int) -> str:
-        return f"server all-reduce, {self._serving(K)} servers"
+    def _label(self, comm: Comm, x: Any) -> str:
+        return f"server all-reduce, {self._serving(comm.K)} servers"
 
     def _serving(self, K: Any) -> Any:
         """S, for K workers."""

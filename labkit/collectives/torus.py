@@ -66,9 +66,9 @@ class Torus(AllReduce):
         cols = self._each(workers(K))
         return ring.time(cols, nbytes, self.inside) + ring.time(workers(K) // cols, nbytes, link)
 
-    def _label(self, K: int) -> str:
-        cols = self._columns(K)
-        return f"torus all-reduce, {K // cols} x {cols}"
+    def _label(self, comm: Comm, x: Any) -> str:
+        cols = self._columns(comm.K)
+        return f"torus all-reduce, {comm.K // cols} x {cols}"
 
     def _columns(self, K: int) -> int:
         if self.cols is None:

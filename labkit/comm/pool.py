@@ -30,7 +30,7 @@ from labkit.comm.diagnose import PostMortem
 from labkit.comm.errors import LaunchError, ranks_phrase
 from labkit.comm.packing import pack
 from labkit.comm.run import FINISHED, Record
-from labkit.comm.windows import Windows
+from labkit.comm.windows import Heap, Windows
 from labkit.comm.worker import START_S, Place, work
 
 PRELOAD = ["torch", "torch.distributed", "torch._dynamo", "labkit.comm.worker", "labkit.comm.torch_comm"]
@@ -60,6 +60,7 @@ class Pool:
         self._hosts = hosts
         self._network = network
         self._store: Any = None
+        self._heap: Heap | None = None
         self._alive: Any = None
         self._workers: list[Any] = []
         self._conns: list[Any] = []
@@ -83,7 +84,10 @@ class Pool:
         raw = mp.RawArray("q", Board.words(K))
         self._board = Board(raw, K)
         self._post_mortem = PostMortem(K, self._board, self._workers, self._dumps)
-        memory = mp.RawArray("q", Windows.words(K)) if len(set(hosts)) == 1 else None
+        memory = None
+        if len(set(hosts)) == 1:
+            self._heap = Heap()
+            memory = mp.RawArray("q", Windows.words(K)), self._heap
         if network is None:
             self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
             store, device = ("127.0.0.1", self._store.port), "lo0" if sys.platform == "darwin" else "lo"
@@ -204,6 +208,8 @@ class Pool:
         for conn in [*self._conns, *self._dumps, *([self._alive] if self._alive else [])]:
             conn.close()
         self._store = None
+        if self._heap is not None:
+            self._heap.close()
         if self._network is not None:
             self._network.close()
 

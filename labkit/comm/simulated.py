@@ -26,7 +26,7 @@ from labkit.comm.board import ANY, State
 from labkit.comm.diagnose import blame
 from labkit.comm.errors import Deadlock, Mismatch, RankError, RankTimeout, described
 from labkit.comm.run import FINISHED, MEETING, RECEIVING, RUNNING, SENDING, Run
-from labkit.comm.windows import Windows
+from labkit.comm.windows import Heap, Windows
 from labkit.network.link import Link
 from labkit.timing.laws import Fleet
 from labkit.timing.timeline import Kind
@@ -74,11 +74,12 @@ class Simulated:
             raise ValueError(f"hosts must name the host of each of the {K} ranks, got {len(hosts)}: {hosts}")
         cluster = _Cluster(K, self._between(hosts))
         memory = bytearray(8 * Windows.words(K)) if self.hosts is None or len(set(hosts)) == 1 else None
+        heap = Heap(alone=True)
         cluster.comms = comms = [_SimulatedComm(k, cluster, hosts) for k in range(K)]
         for c in comms:
             c._follow(self.law, self.seed)
             if memory is not None:
-                c._windows = Windows(memory, K, c.rank, partial(cluster.meet, c))
+                c._windows = Windows(memory, K, c.rank, partial(cluster.meet, c), heap, c.collective)
         results = cluster.run(f, args, kwargs, timeout_s)
         return Run.of(results, [c._record(c.clock) for c in comms], "simulated", str(self))
 

@@ -19,7 +19,7 @@ from labkit.comm.base import NOTHING, Comm, Described, deliver, describe
 from labkit.comm.board import Board
 from labkit.comm.errors import Mismatch
 from labkit.comm.run import MEETING, RECEIVING, SENDING, Record
-from labkit.comm.windows import Windows
+from labkit.comm.windows import Heap, Windows
 from labkit.timing.timeline import Kind
 
 COMPUTE, WAIT = int(Kind.COMPUTE), int(Kind.WAIT)
@@ -122,9 +122,11 @@ class TorchComm(Comm):
             self._barrier()
             self._spans.append((self.step, WAIT, begun - self._origin, self.now()))
 
-    def _share(self, memory: Any) -> None:
-        """Use ``memory`` (``Windows.words(K)`` int64) together with the other ranks of this host."""
-        self._windows = Windows(memory, self.K, self.rank, self._barrier, self._long_wait)
+    def _share(self, memory: Any, heap: Heap) -> None:
+        """Use ``memory`` (``Windows.words(K)`` int64) and ``heap`` together with the other ranks of this host."""
+        self._windows = Windows(
+            memory, self.K, self.rank, self._barrier, heap, self.collective, self._long_wait
+        )
 
     def _long_wait(self, on: bool) -> None:
         """Tell the launcher that this rank begins, or ends, to wait for all others."""

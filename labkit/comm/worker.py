@@ -55,7 +55,7 @@ class Place:
 
 def work(place: Place, conn: Any, alive: Any, dump: Any, raw: Any, memory: Any) -> None:
     """The life of a worker. conn: tasks and results; alive: closes when the launcher dies; dump: for stack traces;
-    raw: the board; memory: the ranks' windows, None where they share no host."""
+    raw: the board; memory: the ranks' windows and their heap, None where they share no host."""
     netns.enter(place.way)  # first: a process with threads may not
     _end_with_launcher(alive)
     faulthandler.enable(file=dump.fileno(), all_threads=False)
@@ -115,7 +115,7 @@ def _run(place: Place, board: Board, memory: Any, task: bytes) -> tuple:
     comm = (TorchComm if watch else BareComm)(place.rank, place.K, place.device, board, place.hosts)
     comm._follow(law, seed)
     if memory is not None:
-        comm._share(memory)
+        comm._share(*memory)
     board.leave(RUNNING)
     board.ready(time.perf_counter_ns())
     while not (start := board.started()):

@@ -172,3 +172,20 @@ def test_what_is_no_choice_is_refused():
         best(0, 1e6, LINK, FORMS)
     with pytest.raises(ValueError, match="form must be linear in nbytes"):
         crossover(lambda K, nbytes, link: link.alpha + nbytes**0.5, ring, 4, LINK)
+
+
+def test_each_algorithm_may_have_a_link_of_its_own():
+    """Two that cost the same on one link, where only one adds twice as many numbers: its own bytes take longer."""
+    forms = {"doubling": doubling, "ring": ring}
+    links = {"doubling": Link(1e-4, 0.5e9), "ring": Link(1e-4, 1e9)}
+    assert best(2, 4e7, links["ring"], forms) == "doubling"
+    assert best(2, 4e7, links, forms) == "ring"
+    assert best(2, 4e3, links, forms) == "doubling"
+    low, high = crossovers(2, links, forms)
+    assert (low.name, high.name) == ("doubling", "ring")
+    n = low.high  # 1e-4 + n / 5e8 = 2e-4 + n / 1e9
+    assert n == pytest.approx(1e5)
+    with pytest.raises(
+        ValueError, match="link must be a Link, or name one for each of forms, got none for 'ring'"
+    ):
+        best(2, 4e7, {"doubling": LINK}, forms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from labkit import Processes, Simulated, launch
 from labkit.collectives import naive, shared
-from labkit.comm import Deadlock, RankError
+from labkit.comm import Deadlock, Mismatch, RankError
 from labkit.comm.windows import Windows
 
 pytestmark = pytest.mark.processes
@@ -87,3 +89,95 @@ def test_ranks_on_several_hosts_share_nothing_and_are_told_so():
         RankError, match="shared memory needs ranks that share a host, but these ranks live on 2 hosts"
     ):
         launch(lambda comm: shared.allreduce(comm, np.ones(4)), 3, world=Simulated(hosts=(0, 0, 1)))
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 7])
+def test_in_symmetric_memory_it_is_the_naive_ones_bits_and_every_part_can_be_summed(K):
+    lengths = [1, K, 2049, 200_003]
+
+    def f(comm, way):
+        totals = []
+        for i, n in enumerate(lengths):
+            x = comm.windows.empty((n, 2), [np.float32, np.float64][i % 2])
+            x[:] = share(comm.rank, i, 2 * n, x.dtype).reshape(x.shape)
+            way(comm, x)
+            way(comm, x[n // 3 :])  # a part of it, which on all ranks lies as far in
+            totals.append(x.tobytes())
+        return totals
+
+    ways = shared.allreduce_inplace, naive.allreduce_inplace
+    real, slow = (launch(f, K, way, world=Processes(device="cpu")).results for way in ways)
+    assert real == slow == launch(f, K, shared.allreduce_inplace).results
+
+
+@pytest.mark.parametrize("world", ["simulated", "processes"])
+def test_reduce_scatter_and_all_gather_work_in_symmetric_memory(world):
+    def f(comm):
+        import torch
+
+        x = torch.from_numpy(comm.windows.empty((5, 2), np.int64))
+        x.copy_(torch.arange(10).view(5, 2) * (comm.rank + 1))
+        at = shared.reduce_scatter_inplace(comm, x)
+        summed = x.view(-1)[slice(*at)].tolist()
+        shared.all_gather_inplace(comm, x)
+        return at, summed, x.view(-1).tolist()
+
+    whole = [6 * i for i in range(10)]
+    run = launch(f, 3, world=world)
+    assert run.results == [((i, j), whole[i:j], whole) for i, j in [(0, 3), (3, 6), (6, 10)]]
+    assert run.bytes_sent.tolist() == [0, 0, 0]
+
+
+def test_symmetric_memory_and_other_memory_do_not_mix():
+    def f(comm):
+        x = comm.windows.empty(50)
+        shared.allreduce_inplace(comm, x if comm.rank else x.copy())
+
+    def unlike(comm):
+        comm.windows.empty(50 + comm.rank)
+
+    def private(comm):
+        comm.windows.empty(50)
+        shared.reduce_scatter_inplace(comm, np.empty(50, np.float32))
+
+    for world in ("simulated", "processes"):
+        with pytest.raises(Mismatch, match="in symmetric memory"):
+            launch(f, 2, world=world)
+        with pytest.raises(Mismatch, match=r"symmetric memory for \(50,\) float32"):
+            launch(unlike, 2, world=world)
+        with pytest.raises(RankError, match="x must lie in symmetric memory, as"):
+            launch(private, 2, world=world)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the sentence is Linux's")
+def test_who_asks_for_more_than_there_is_hears_so_and_the_rest_goes_on():
+    def f(comm):
+        comm.windows.empty(10**13, np.float64)
+
+    with pytest.raises(
+        RankError, match=r"no room for [\d,]{18,} bytes of symmetric memory in /dev/shm: No space"
+    ):
+        launch(f, 2, world=Processes(device="cpu"))
+    assert launch(lambda comm: comm.windows.empty(3).size, 2, world="processes").results == [3, 3]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_symmetric_memory_has_no_name_and_ends_with_the_pool_also_when_a_worker_is_killed():
+    def f(comm, die):
+        comm.windows.empty(1_000_000)[:] = 1
+        if die and comm.rank == 1:
+            os.kill(os.getpid(), 9)
+        comm.barrier()
+        return len([name for name in os.listdir("/dev/shm") if name.startswith("labkit-")])
+
+    def held() -> int:
+        links = (os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd"))
+        return sum("labkit-" in os.readlink(link) for link in links if os.path.islink(link))
+
+    with Processes(device="cpu").ready(2) as pool:
+        for _ in range(3):
+            assert launch(f, 2, False, world=Processes(pool=pool)).results == [0, 0]
+        assert held() == 1
+    with pytest.raises(RankError, match="rank 1 was killed"):
+        launch(f, 2, True, world=Processes(device="cpu"))
+    assert held() == 0
