@@ -7,8 +7,8 @@ algorithms the best is the lowest line, so every one of them wins on one interva
 A link that all of them share cannot say that one adds more numbers, or moves more memory, than another. Where that counts,
 as between processes of one machine, give each algorithm the link that was fitted to its own times.
 
-Symbols: K workers, n bytes of the vector; ``link``: one for all, or a mapping name -> ``Link``; ``forms``: name -> a collective such as ``ring``, or any closed form
-``(K, nbytes, link) -> seconds`` that is linear in ``nbytes``.
+Symbols: K workers, n bytes of the vector; ``link``: one for all, or a mapping name -> ``Link``; ``forms``: name -> a
+collective such as ``ring``, or any closed form ``(K, nbytes, link) -> seconds`` that is linear in ``nbytes``.
 """
 
 from __future__ import annotations

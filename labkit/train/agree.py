@@ -7,7 +7,7 @@ the descriptions themselves sent, to say what differs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -119,3 +119,22 @@ def share_inplace(comm: Comm, tensors: Iterable[Tensor], root: int = 0) -> None:
         broadcast.inplace(comm, together, root)
         for t, part in zip(group, together.split([t.numel() for t in group]), strict=True):
             t.copy_(part.view(t.shape))
+
+
+#: ``zeros(like, n)``: a new vector of n zeros of the kind of a tensor.
+Zeros = Callable[[Tensor, int], Tensor]
+
+
+def plain_zeros(like: Tensor, n: int) -> Tensor:
+    """Zeros anywhere."""
+    return like.new_zeros(n, requires_grad=False)
+
+
+def symmetric_zeros(comm: Comm) -> Zeros:
+    """A way to zeros in symmetric memory, which all ranks must go together; for tensors on the CPU."""
+
+    def zeros(like: Tensor, n: int) -> Tensor:
+        raw = comm.windows.empty(n * like.element_size(), np.uint8)
+        return torch.from_numpy(raw).view(like.dtype).zero_()
+
+    return zeros

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from labkit.train.agree import Zeros, plain_zeros
+
 #: torch's own sizes: small enough to start early, then large enough to be worth a message.
 FIRST_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 
@@ -99,8 +101,16 @@ def _refuse_sparse(p: nn.Parameter) -> None:
         )
 
 
-def make(parameters: Sequence[nn.Parameter], bucket_bytes: float, first_bytes: float) -> list[Bucket]:
-    """The buckets of a model's parameters (in order of registration), their vectors full of zeros, or none yet."""
+def make(
+    parameters: Sequence[nn.Parameter],
+    bucket_bytes: float,
+    first_bytes: float,
+    zeros: Zeros = plain_zeros,
+) -> list[Bucket]:
+    """The buckets of a model's parameters (in order of registration), their vectors full of zeros, or none yet.
+
+    zeros: makes the vectors. What it does not put anywhere special is let alone where a bucket is one parameter.
+    """
     for name, value in (("bucket_bytes", bucket_bytes), ("first_bytes", first_bytes)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ValueError(f"{name} must be a number of bytes > 0, got {value!r}")
@@ -109,10 +119,10 @@ def make(parameters: Sequence[nn.Parameter], bucket_bytes: float, first_bytes: f
     made: list[Bucket] = []
     for chosen in assign([p.nbytes for p in parameters], limits, kinds):
         own = [parameters[i] for i in chosen]
-        if len(own) == 1:
+        if len(own) == 1 and zeros is plain_zeros:
             made.append(_Single(own, own[0].new_zeros(0, requires_grad=False), []))
             continue
-        flat = own[0].new_zeros(sum(p.numel() for p in own), requires_grad=False)
+        flat = zeros(own[0], sum(p.numel() for p in own))
         parts = flat.split([p.numel() for p in own])
         made.append(Bucket(own, flat, [v.view(p.shape) for v, p in zip(parts, own, strict=True)]))
     return made

@@ -29,8 +29,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from labkit.collectives import shared
 from labkit.comm.base import Comm
-from labkit.train.agree import adopt, release, share_inplace, trainable
+from labkit.train.agree import adopt, plain_zeros, release, share_inplace, symmetric_zeros, trainable
 from labkit.train.arrivals import Arrivals
 from labkit.train.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, make
 from labkit.train.sums import Ended, Recorder, Trace, Wait, starter
@@ -41,7 +42,8 @@ class DDP(nn.Module):
 
     comm: any world's; the simulated one needs ``overlap=False`` and an ``allreduce``.
     bucket_bytes, first_bytes: a bucket is sent when it holds as many; the first is smaller, to start early.
-    allreduce: one of labkit.collectives' ``..._inplace``, as ``shared.allreduce_inplace``; None: torch's own.
+    allreduce: one of labkit.collectives' ``..._inplace``; None: torch's own. With ``shared.allreduce_inplace`` the buckets
+        lie in symmetric memory, where they are summed without a copy.
     overlap: sum in the background while the backward pass goes on. (In shared memory there is little to wait for:
         ``overlap=False`` is faster there.)
     uneven: what becomes of different b_k: "refused" (a ValueError), "weighted" (every example counts the same, on
@@ -69,7 +71,9 @@ class DDP(nn.Module):
             raise ValueError(f'uneven must be "refused", "weighted" or None, got {uneven!r}')
         parameters = trainable(model)
         self.module, self.comm = model, comm
-        self.buckets: list[Bucket] = make(parameters, bucket_bytes, first_bytes)
+        in_sight = allreduce == shared.allreduce_inplace and all(p.is_cpu for p in parameters)
+        zeros = symmetric_zeros(comm) if in_sight and comm.K > 1 else plain_zeros
+        self.buckets: list[Bucket] = make(parameters, bucket_bytes, first_bytes, zeros)
         self.last_trace: Trace | None = None
         self._recorder = Recorder(comm) if trace else None
         self._start = None if comm.K == 1 else starter(comm, allreduce, overlap)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from labkit.collectives import own_chunk
 from labkit.comm.base import Comm
+from labkit.train.agree import Zeros, plain_zeros
 
 
 def lay_out(sizes: Sequence[int], K: int, whole: bool = False) -> tuple[list[int], int]:
@@ -66,9 +67,9 @@ class Flat:
         ]
 
     @torch.no_grad()
-    def vector(self) -> Tensor:
-        """A new vector (n,) of the parameters' values."""
-        together = self.parameters[0].new_zeros(self.n, requires_grad=False)
+    def vector(self, zeros: Zeros = plain_zeros) -> Tensor:
+        """A new vector (n,) of the parameters' values, where ``zeros`` makes it."""
+        together = zeros(self.parameters[0], self.n)
         for p, view in zip(self.parameters, self.views(together), strict=True):
             view.copy_(p)
         return together
@@ -76,7 +77,7 @@ class Flat:
     @torch.no_grad()
     def take_gradients(self, share: float) -> Tensor:
         """A new vector (n,) of the gradients times ``share``, each let go as soon as it is copied; None counts as zero."""
-        together = self.parameters[0].new_zeros(self.n, requires_grad=False)
+        together = plain_zeros(self.parameters[0], self.n)
         for p, view in zip(self.parameters, self.views(together), strict=True):
             if p.grad is not None:
                 torch.mul(p.grad, share, out=view)

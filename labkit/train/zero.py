@@ -17,14 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from labkit.collectives import all_gather, naive, reduce_scatter
+from labkit.collectives import all_gather, naive, reduce_scatter, shared
 from labkit.comm.base import Comm
-from labkit.train.agree import adopt, release, trainable
+from labkit.train.agree import adopt, plain_zeros, release, symmetric_zeros, trainable
 from labkit.train.arrivals import Arrivals
 from labkit.train.buckets import BUCKET_BYTES, assign
 from labkit.train.flat import Flat, storage_bytes
@@ -39,6 +40,8 @@ class Sharded:
         parameters, as ``lambda name, p: {"weight_decay": 0.0} if p.ndim < 2 else {}``.
     master: step a float32 copy of the chunk, and round to the parameters' own type (mixed precision).
     whole: cut no parameter, for optimizers that look at a parameter's shape; pads the chunks.
+    symmetric: in stages 1 and 2, keep the parameters' vectors, and stage 1 the gradients', in symmetric memory, where ranks
+        of one host gather and sum them without a message.
     inner: the optimizer itself, for learning-rate schedulers.
     Raises ValueError for a model without trainable parameters, of several dtypes, or looked after already; Mismatch if
     the ranks' models differ. Everyone takes rank 0's parameters and buffers.
@@ -53,6 +56,7 @@ class Sharded:
         options_of: OptionsOf | None = None,
         master: bool = False,
         whole: bool = False,
+        symmetric: bool = False,
         **options: Any,
     ) -> None:
         trainable(model)
@@ -62,6 +66,8 @@ class Sharded:
             raise ValueError(f"model must have parameters of one dtype to be sharded, got {dtypes}")
         adopt(comm, model, type(self).__name__)
         self.comm, self.model = comm, model
+        self._zeros = symmetric_zeros(comm) if symmetric else plain_zeros
+        self._gather_inplace = partial((shared.all_gather_inplace if symmetric else all_gather.inplace), comm)
         more_for = {p: {} if options_of is None else options_of(name, p) for name, p in named}
         self.flats = [Flat.of(comm, part, whole) for part in self._groups(named)]
         self.chunks, self.slices = self._place(), [f.high - f.low for f in self.flats]
@@ -87,7 +93,7 @@ class Sharded:
 
     def _place(self) -> list[Tensor]:
         """Put the parameters into vectors; returns this rank's chunk of each."""
-        self.vectors = [flat.vector() for flat in self.flats]
+        self.vectors = [flat.vector(self._zeros) for flat in self.flats]
         for flat, vector in zip(self.flats, self.vectors, strict=True):
             for p, view in zip(flat.parameters, flat.views(vector), strict=True):
                 p.data = view
@@ -122,7 +128,7 @@ class Sharded:
     def _shared(self) -> None:
         """All-gather the vectors: every rank gets the others' new chunks."""
         for vector in self.vectors:
-            all_gather.inplace(self.comm, vector)
+            self._gather_inplace(vector)
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -150,7 +156,7 @@ class Zero1(Sharded):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._sums = [torch.zeros_like(v) for v in self.vectors]
+        self._sums = [self._zeros(v, len(v)) for v in self.vectors]
         self._views = [flat.views(sums) for flat, sums in zip(self.flats, self._sums, strict=True)]
         self.zero_grad()
 
@@ -167,7 +173,8 @@ class Zero1(Sharded):
                 elif p.grad.data_ptr() != view.data_ptr():
                     view.copy_(p.grad)
             sums.mul_(1 / self.comm.K)
-            reduce_scatter.inplace(self.comm, sums)
+            scatter = reduce_scatter.inplace if self._zeros is plain_zeros else shared.reduce_scatter_inplace
+            scatter(self.comm, sums)
         self._update([s[f.low : f.high] for f, s in zip(self.flats, self._sums, strict=True)], max_norm)
         self._shared()
         self.zero_grad()

@@ -130,6 +130,25 @@ def test_every_step_is_the_step_of_unsharded_adamw_and_sends_what_the_formula_sa
         assert sum(sizes) == len(expected[0]) and (stage == 1 or len(sizes) > 1)
 
 
+@pytest.mark.parametrize("world", ["simulated", "processes"])
+@pytest.mark.parametrize("K", [1, 2, 3])
+@pytest.mark.parametrize("stage", [1, 2])
+def test_in_symmetric_memory_the_steps_are_the_same_and_the_vectors_travel_without_a_message(stage, K, world):
+    make, data, loss = PROBLEMS["mlp"]
+    batches = data(3, 60)
+    plain = launch(sharded, K, stage, make, batches, loss, **ADAMW).results
+    there = launch(sharded, K, stage, make, batches, loss, **ADAMW, symmetric=True, world=world).results
+    for (path, _, _), (expected, _, _) in zip(there, plain, strict=True):
+        assert gap(path, expected) < 1e-10
+    sent, by_ring = (sum(sum(each) for _, each, _ in results) for results in (there, plain))
+    assert sent == (0 if stage == 1 else by_ring / 2)  # stage 2 still sends its gradients
+
+
+def test_stage_3_gives_memory_back_and_so_refuses_symmetric_memory():
+    with pytest.raises(RankError, match="symmetric must be False in stage 3, which gives memory back"):
+        launch(opened, 2, 3, mlp, symmetric=True)
+
+
 @pytest.mark.parametrize(
     "optimizer,options",
     [
