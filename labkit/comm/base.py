@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -52,7 +53,12 @@ class Described(NamedTuple):
 
 def is_torch(data: Any) -> bool:
     """Whether ``data`` is a torch tensor, asked without importing torch."""
-    return type(data).__module__.split(".", 1)[0] == "torch" and hasattr(data, "data_ptr")
+    return _is_tensor(type(data))
+
+
+@cache
+def _is_tensor(kind: type) -> bool:
+    return kind.__module__.split(".", 1)[0] == "torch" and hasattr(kind, "data_ptr")
 
 
 def describe(data: Any, name: str) -> Described:

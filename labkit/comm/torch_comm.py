@@ -183,9 +183,9 @@ class BareComm(TorchComm):
 
     def irecv(self, into: Any, source: int) -> Any:
         if _plain(into):
-            return _Arriving(self._post_recv([into], source, 0), into, into)
-        tensor, copied = _movable(into, self._stage)
-        return _Arriving(self._post_recv([tensor], source, 0), tensor if copied else into, into)
+            return _Arriving(self._post_recv([into], source, 0), into, None)
+        moved = _movable(into, self._stage)
+        return _Arriving(self._post_recv([moved[0]], source, 0), into, moved)
 
     def _recv_any(self, into: Any, size: Described) -> int:
         return self._from_anyone(into)
@@ -198,21 +198,23 @@ class BareComm(TorchComm):
 
 
 class _Arriving:
-    """A receive under way. ``tensor`` is ``into`` itself unless what arrives must be copied there."""
+    """A receive under way. moved: what torch moves in place of ``into`` and whether it is a copy; None: ``into`` itself."""
 
-    __slots__ = ("into", "tensor", "work")
+    __slots__ = ("into", "moved", "work")
 
-    def __init__(self, work: Any, tensor: Any, into: Any) -> None:
-        self.work, self.tensor, self.into = work, tensor, into
+    def __init__(self, work: Any, into: Any, moved: tuple[torch.Tensor, bool] | None) -> None:
+        self.work, self.into, self.moved = work, into, moved
 
     def wait(self) -> Any:
         if self.work is not None:
             self.work.wait()
             self.work = None
-            if self.tensor is not self.into:
-                deliver(self.tensor, self.into)
-            if not _plain(self.into) and getattr(self.into, "is_cuda", False):
-                torch.cuda.current_stream().synchronize()
+            if self.moved is not None:
+                tensor, copied = self.moved
+                if copied:
+                    deliver(tensor, self.into)
+                if getattr(self.into, "is_cuda", False):
+                    torch.cuda.current_stream().synchronize()
         return self.into
 
 
