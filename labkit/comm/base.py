@@ -53,7 +53,7 @@ class Described(NamedTuple):
 
 def is_torch(data: Any) -> bool:
     """Whether ``data`` is a torch tensor, asked without importing torch."""
-    return _is_tensor(type(data))
+    return _is_tensor(type(data))  # type: ignore[arg-type]
 
 
 @cache
