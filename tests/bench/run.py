@@ -74,7 +74,7 @@ def timings(comm, n: int, repeats: int, blocks: int) -> dict[str, list[float]]:
 def measured(K: int, n: int, launches: int) -> dict[str, float]:
     """Median seconds of each way over the launches; of each block, what the slowest rank took."""
     repeats, blocks = (
-        (100, 5) if n <= 1_000 else (20, 5) if n <= 100_000 else (4, 4) if n <= 1_000_000 else (1, 5)
+        (25, 20) if n <= 1_000 else (20, 5) if n <= 100_000 else (4, 4) if n <= 1_000_000 else (1, 5)
     )
     medians: dict[str, list[float]] = {}
     for _ in range(launches):
