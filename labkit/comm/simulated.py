@@ -6,7 +6,7 @@ the receiver's incoming port busy for ``alpha + nbytes / beta`` seconds.
 
 Workers are greenlets, of which exactly one runs at a time: always the one with the smallest clock (ties: the smaller
 rank), so that messages claim their ports in the order of virtual time and two runs of one program give the same bits.
-All share one thread, in which handing over costs less than a microsecond; but torch keeps its state of mind (inside a
+All share one thread, in which handing over costs about a microsecond; but torch keeps its state of mind (inside a
 backward pass, without gradients) per thread, so where torch is loaded up to ``MOST_THREADS`` workers have one each.
 """
 
@@ -92,32 +92,47 @@ class _Message:
     """One end of a message: a request."""
 
     __slots__ = ("comm", "data", "end", "op", "peer", "posted", "size", "start")
+    start: float
 
     def __init__(self, comm: _SimulatedComm, op: int, data: Any, size: Described, peer: int) -> None:
-        self.comm, self.op, self.data, self.size, self.peer = comm, op, data, size, peer
+        self.comm = comm
+        self.op = op
+        self.data = data
+        self.size = size
+        self.peer = peer
         self.posted = comm.clock
-        self.start = self.end = -1.0
+        self.end = -1.0  # the other end is not there yet, and there is no start
 
     def wait(self) -> Any:
         comm = self.comm
-        if self.end < 0:
+        if self.end < 0.0:
             comm._cluster.sleep(comm, self)
         if self.end > comm.clock:
-            if self.start > comm.clock:
-                comm._pass(WAIT, self.start)
-            comm._pass(COMMUNICATE, self.end)
+            comm._talk(self.start, self.end)
         return self.data if self.op == RECEIVING else None
 
 
 class _Pair:
-    """A sender and a receiver: what one of them has posted and the other not yet, and what a message costs."""
+    """A sender and a receiver: what one of them has posted and the other not yet.
 
-    __slots__ = ("recvs", "seconds", "sends", "source", "to")
+    dtype, n, size: the array they last described. seconds(nbytes): what a message costs.
+    """
+
+    __slots__ = ("dtype", "n", "recvs", "seconds", "sends", "size", "source", "to")
 
     def __init__(self, source: _SimulatedComm, to: _SimulatedComm, seconds: Callable[[int], float]) -> None:
         self.source, self.to, self.seconds = source, to, seconds
         self.sends: deque[_Message] = deque()
         self.recvs: deque[_Message] = deque()
+        self.dtype: Any = None
+        self.n = -1
+        self.size: Described
+
+    def describe(self, data: Any, name: str) -> Described:
+        size = describe(data, name)
+        if type(data) is np.ndarray:
+            self.dtype, self.n, self.size = data.dtype, size.n, size
+        return size
 
 
 class _SimulatedComm(Comm):
@@ -130,7 +145,7 @@ class _SimulatedComm(Comm):
         self.clock = 0.0
         self._cluster = cluster
         self._ready = cluster.ready
-        self._home: _Home | None = None
+        self._home: Any = None  # the ``_Home`` where it lives, once it does
         self._switch: Callable[[], Any]
         self._on: Any = None  # what it is asleep on: a message, MEETING, a dispute; at last FINISHED
         self._point = 0
@@ -146,37 +161,60 @@ class _SimulatedComm(Comm):
         return self.clock
 
     def isend(self, data: Any, to: int) -> _Message:
-        size = describe(data, "data")
         pair = self._into.get(to) if type(to) is int else None
         if pair is None:
+            describe(data, "data")
             pair = self._cluster.pair(self.rank, self._peer(to, "to"))
+        if type(data) is np.ndarray and data.dtype is pair.dtype and data.size == pair.n:
+            size = pair.size
+        else:
+            size = pair.describe(data, "data")
         if (ready := self._ready) and ready[0] < (self.clock, self.rank):
             self._cluster.turn(self)
-        message = _Message(self, SENDING, data, size, pair.to.rank)
+        message = _Message(self, SENDING, data, size, to)
         self.bytes_sent += size.nbytes
         self.messages_sent += 1
         if pair.recvs:
-            self._cluster.transfer(message, pair.recvs.popleft(), pair)
-        elif pair.to._anyone is not None:
-            recv, pair.to._anyone = pair.to._anyone, None
-            self._cluster.transfer(message, recv, pair)
-        else:
+            recv = pair.recvs.popleft()
+        elif (recv := pair.to._anyone) is None:  # type: ignore[assignment]
             pair.sends.append(message)
+            return message
+        else:
+            pair.to._anyone, recv.peer = None, self.rank
+        self._cluster.transfer(pair, message, recv, recv)
         return message
 
     def irecv(self, into: Any, source: int) -> _Message:
-        size = describe(into, "into")
         pair = self._from.get(source) if type(source) is int else None
         if pair is None:
+            describe(into, "into")
             pair = self._cluster.pair(self._peer(source, "source"), self.rank)
+        if type(into) is np.ndarray and into.dtype is pair.dtype and into.size == pair.n:
+            size = pair.size
+        else:
+            size = pair.describe(into, "into")
         if (ready := self._ready) and ready[0] < (self.clock, self.rank):
             self._cluster.turn(self)
-        message = _Message(self, RECEIVING, into, size, pair.source.rank)
+        message = _Message(self, RECEIVING, into, size, source)
         if pair.sends:
-            self._cluster.transfer(pair.sends.popleft(), message, pair)
+            send = pair.sends.popleft()
+            self._cluster.transfer(pair, send, message, send)
         else:
             pair.recvs.append(message)
         return message
+
+    def sendrecv(self, data: Any, to: int, into: Any, source: int) -> Any:
+        incoming = self.irecv(into, source)
+        outgoing = self.isend(data, to)
+        if incoming.end < 0.0:
+            self._cluster.sleep(self, incoming)
+        if incoming.end > self.clock:
+            self._talk(incoming.start, incoming.end)
+        if outgoing.end < 0.0:
+            self._cluster.sleep(self, outgoing)
+        if outgoing.end > self.clock:
+            self._talk(outgoing.start, outgoing.end)
+        return into
 
     def _recv_any(self, into: Any, size: Described) -> int:
         """From whoever has posted first, or will."""
@@ -185,7 +223,8 @@ class _SimulatedComm(Comm):
         waiting = [(pair.sends[0].posted, k) for k, pair in self._from.items() if pair.sends]
         if waiting:
             pair = self._from[min(waiting)[1]]
-            self._cluster.transfer(pair.sends.popleft(), message, pair)
+            message.peer, send = pair.source.rank, pair.sends.popleft()
+            self._cluster.transfer(pair, send, message, send)
         else:
             self._anyone = message
         message.wait()
@@ -220,6 +259,17 @@ class _SimulatedComm(Comm):
             self._whats.append(4 * self.step + kind)
             self._ends.append(until)
             self.clock = until
+
+    def _talk(self, start: float, end: float) -> None:
+        """Be there at the end of a message that lies ahead."""
+        what, ends = 4 * self.step, self._ends
+        if start > self.clock:
+            self._whats.append(what + WAIT)
+            ends.append(start)
+        if end > start:
+            self._whats.append(what + COMMUNICATE)
+            ends.append(end)
+        self.clock = end
 
     def _doing(self, absent: tuple[int, ...]) -> State:
         """For the diagnosis; absent: who is missing in the barrier."""
@@ -303,7 +353,9 @@ class _Cluster:
 
     def __init__(self, K: int, world: Simulated, hosts: tuple[int, ...]) -> None:
         self.K, self.world, self.hosts = K, world, hosts
-        self.ready = [(0.0, k) for k in range(K)]  # a heap; once all is over, its top sends everyone to ``turn``
+        self.ready = [
+            (0.0, k) for k in range(K)
+        ]  # a heap; once all is over, its top sends everyone to ``turn``
         self.comms = [_SimulatedComm(k, self, hosts) for k in range(K)]
         self.seconds: dict[int, Callable[[int], float]] = {}  # that messages take, by link
         self.points: dict[int, dict[int, str]] = {}
@@ -311,6 +363,7 @@ class _Cluster:
         self.here: list[int] = []
         self.homes: list[_Home] = []
         self.over, self.ended = threading.Event(), False
+        self.modules = sys.modules
         self.running = 0
         self.failure: BaseException | None = None
         self.results: list[Any] = [None] * K
@@ -375,8 +428,10 @@ class _Cluster:
     def sleep(self, comm: _SimulatedComm, on: Any) -> None:
         """Until somebody has woken it."""
         comm._on = on
-        if self.next() is None:
-            raise _Abandoned
+        if self.ready:
+            self.running = heappop(self.ready)[1]
+        else:
+            self.next()
         self._hand_over(comm)
 
     def wake(self, comm: _SimulatedComm, clock: float) -> None:
@@ -397,9 +452,10 @@ class _Cluster:
 
     def _hand_over(self, comm: _SimulatedComm) -> None:
         """From ``comm`` to the worker that is now ``running``. Returns when it is this one's turn again."""
+        if self.ended:
+            raise _Abandoned
         other, home = self.comms[self.running], comm._home
-        assert home is not None
-        if len(home.lives) > 1 and "torch" in sys.modules and _inside_autograd():
+        if "torch" in self.modules and len(home.lives) > 1 and _inside_autograd():
             text = (
                 f"rank {comm.rank} waits for others inside a backward pass or without gradients, which is a state of "
                 f"its thread, and shares that with other ranks: import torch before the launch, and let K be at most "
@@ -472,8 +528,8 @@ class _Cluster:
             one._into[to] = other._from[source] = _Pair(one, other, seconds)
         return one._into[to]
 
-    def transfer(self, send: _Message, recv: _Message, pair: _Pair) -> None:
-        """A message of which both ends are there: when it comes and goes, and what it carries."""
+    def transfer(self, pair: _Pair, send: _Message, recv: _Message, first: _Message) -> None:
+        """A message of which both ends are there: when it comes and goes, and what it carries. first: the end that was."""
         size, source, to = send.size, pair.source, pair.to
         if size is not recv.size and size[:2] != recv.size[:2]:
             raise Mismatch.of_message(source.rank, to.rank, size, recv.size)
@@ -484,15 +540,17 @@ class _Cluster:
             start = source._out_free
         if to._in_free > start:
             start = to._in_free
-        source._out_free = to._in_free = end = start + pair.seconds(size.nbytes)
-        deliver(send.data, recv.data)
-        recv.peer = source.rank
+        end = start + pair.seconds(size.nbytes)
+        source._out_free = to._in_free = send.end = recv.end = end
         send.start = recv.start = start
-        send.end = recv.end = end
-        if source._on is send:
-            self.wake(source, end)
-        if to._on is recv:
-            self.wake(to, end)
+        data, into = send.data, recv.data
+        if type(data) is type(into) is np.ndarray and data.ndim == into.ndim == 1:
+            into[...] = data
+        else:
+            deliver(data, into)
+        comm = first.comm
+        if comm._on is first:
+            self.wake(comm, end)
 
     def memory(self) -> bytearray | None:
         """For the windows of all ranks, made when the first of them asks; None where they don't share a host."""

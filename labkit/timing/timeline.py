@@ -86,11 +86,13 @@ class Timeline:
         measured: bool,
         where: str,
     ) -> Timeline:
-        """From ``(rank, step, kind, start_s, end_s)`` tuples, or the rows of an (n, 5) array, and ``(name, K arrival times)`` pairs."""
+        """From ``(rank, step, kind, start_s, end_s)``, tuples or an (n, 5) array, and ``(name, K arrival times)`` pairs."""
         if not isinstance(spans, np.ndarray):
             rows = list(spans)
             if any(len(row) != 5 for row in rows):
-                raise ValueError("spans must be tuples (rank, step, kind, start_s, end_s), got another length")
+                raise ValueError(
+                    "spans must be tuples (rank, step, kind, start_s, end_s), got another length"
+                )
             spans = np.array(rows, dtype=np.float64).reshape(-1, 5)
         rank, step, kind, start, end = spans.T
         points = [(name, np.asarray(times, dtype=np.float64)) for name, times in arrivals]
