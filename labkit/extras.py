@@ -1,4 +1,4 @@
-"""What labkit can do without: the sentence for who lacks it. ``import labkit`` and the simulated world need numpy alone."""
+"""What labkit can do without, in a sentence for who lacks it. It and its simulated world need numpy and greenlet alone."""
 
 from __future__ import annotations
 

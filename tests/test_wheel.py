@@ -1,4 +1,4 @@
-"""The wheel: all of labkit, nothing else, no solution; and it works beside numpy alone."""
+"""The wheel: all of labkit, nothing else, no solution; and it works beside numpy and greenlet alone."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_no_solution_is_in_the_wheel(wheel: Path) -> None:
             assert not re.search(rb"^(SOLUTIONS|MUTANTS|HIDDEN)\b.*=", archive.read(name), re.M), name
 
 
-def test_the_wheel_asks_for_numpy_alone(wheel: Path) -> None:
+def test_the_wheel_asks_for_numpy_and_greenlet_alone(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         name = next(n for n in archive.namelist() if n.endswith("/METADATA"))
         said = email.message_from_string(archive.read(name).decode())
     needs = [r for r in said.get_all("Requires-Dist", []) if "extra ==" not in r]
-    assert [re.match(r"[\w-]+", r)[0] for r in needs] == ["numpy"]  # type: ignore[index]
+    assert [re.match(r"[\w-]+", r)[0] for r in needs] == ["greenlet", "numpy"]  # type: ignore[index]
 
 
 ALONE = """
@@ -104,7 +104,7 @@ for needy in (lambda: LogNormal(1.0, 0.5).sf(1.0), lambda: launch(print, 2, worl
 """
 
 
-def test_installed_beside_numpy_alone_it_imports_simulates_and_says_what_the_rest_needs(
+def test_installed_beside_these_two_alone_it_imports_simulates_and_says_what_the_rest_needs(
     wheel: Path, tmp_path: Path
 ) -> None:
     install = [
@@ -119,8 +119,9 @@ def test_installed_beside_numpy_alone_it_imports_simulates_and_says_what_the_res
         "--target",
     ]
     subprocess.run([*install, str(tmp_path / "here"), str(wheel)], check=True, stdin=subprocess.DEVNULL)
-    for found in Path(np.__file__).parents[1].glob("numpy*"):
-        (tmp_path / "here" / found.name).symlink_to(found)
+    for name in ("numpy*", "greenlet*"):
+        for found in Path(np.__file__).parents[1].glob(name):
+            (tmp_path / "here" / found.name).symlink_to(found)
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", ALONE, str(tmp_path / "here")],
         cwd=tmp_path,

@@ -49,7 +49,8 @@ class Hierarchical(AllReduce):
             integer("hosts", self.hosts, least=1)
 
     def _add_up(self, comm: Comm, total: Any) -> None:
-        mine, leaders = _levels(self._hosts(comm.K) or comm.hosts, comm.rank)
+        of, leaders = _levels(self._hosts(comm.K) or comm.hosts)
+        mine = of[comm.rank]
         tree.reduce_among(comm, total, mine)
         if comm.rank == mine[0]:
             ring.among(comm, total, leaders)
@@ -69,7 +70,7 @@ class Hierarchical(AllReduce):
         if isinstance(self.hosts, tuple):
             self._sizes(np.array(K))
             return self.hosts
-        return None if self.hosts is None else tuple(k // self.hosts for k in range(K))
+        return None if self.hosts is None else _in_turn(K, self.hosts)
 
     def _sizes(self, K: Counts) -> tuple[Any, Any]:
         """L, the workers of the fullest host, and H, the number of hosts, for each of K."""
@@ -99,11 +100,19 @@ class Hierarchical(AllReduce):
         return sent
 
 
-@lru_cache(maxsize=256)
-def _levels(hosts: tuple[int, ...], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ranks on this rank's host, and the first rank of every host."""
-    mine = tuple(k for k, host in enumerate(hosts) if host == hosts[rank])
-    return mine, tuple(k for k, host in enumerate(hosts) if hosts.index(host) == k)
+@lru_cache(maxsize=16)
+def _in_turn(K: int, L: int) -> tuple[int, ...]:
+    """The host of each of K ranks, L on each."""
+    return tuple(k // L for k in range(K))
+
+
+@lru_cache(maxsize=16)
+def _levels(hosts: tuple[int, ...]) -> tuple[list[list[int]], list[int]]:
+    """For each rank the ranks on its host; and the first rank of every host."""
+    on: dict[int, list[int]] = {}
+    for k, host in enumerate(hosts):
+        on.setdefault(host, []).append(k)
+    return [on[host] for host in hosts], [ranks[0] for ranks in on.values()]
 
 
 #: A tree on each host, a ring of their leaders, wherever the ranks live.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -18,11 +19,11 @@ RUNNING, SENDING, RECEIVING, MEETING, FINISHED = range(5)
 class Record(NamedTuple):
     """What one worker's ``Comm`` noted, in seconds since the common start.
 
-    spans: (step, kind, start, end); arrivals: (name, time) at each synchronisation point.
+    spans: (step, kind, start, end), as rows of an array or one by one; arrivals: (name, time) at each synchronisation point.
     messages: (op, peer, posted, wait begun, wait ended, step), of which the spans are not known before both ends are.
     """
 
-    spans: list[tuple[int, int, float, float]]
+    spans: Sequence[tuple[int, int, float, float]] | np.ndarray
     arrivals: list[tuple[str, float]]
     messages: list[tuple[int, int, float, float, float, int]]
     bytes_sent: int
@@ -58,10 +59,12 @@ class Run:
     def of(cls, results: list[Any], records: list[Record], world: str, where: str) -> Run:
         """One ``Run`` of what the workers of ``world`` returned and recorded."""
         how = "simulated" if world == "simulated" else "measured"
-        own = [(k, *span) for k, r in enumerate(records) for span in r.spans]
+        own = np.concatenate([np.reshape(r.spans, (-1, 4)) for r in records])
+        rank = np.repeat(np.arange(len(records)), [len(r.spans) for r in records])
+        of_messages = np.reshape(_message_spans(records), (-1, 5))
         timeline = Timeline.from_spans(
             len(records),
-            own + _message_spans(records),
+            np.concatenate([np.column_stack([rank, own]), of_messages]),
             arrivals=_arrivals([r.arrivals for r in records]),
             measured=how == "measured",
             where=where,

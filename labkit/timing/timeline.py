@@ -80,17 +80,21 @@ class Timeline:
     def from_spans(
         cls,
         K: int,
-        spans: Iterable[tuple[int, int, int, float, float]],
+        spans: Iterable[tuple[int, int, int, float, float]] | FloatArray,
         *,
         arrivals: Iterable[tuple[str, ArrayLike]] = (),
         measured: bool,
         where: str,
     ) -> Timeline:
-        """From ``(rank, step, kind, start_s, end_s)`` tuples and ``(name, K arrival times)`` pairs."""
-        rows = list(spans)
-        if any(len(row) != 5 for row in rows):
-            raise ValueError("spans must be tuples (rank, step, kind, start_s, end_s), got another length")
-        rank, step, kind, start, end = zip(*rows, strict=True) if rows else ((), (), (), (), ())
+        """From ``(rank, step, kind, start_s, end_s)``, tuples or an (n, 5) array, and ``(name, K arrival times)`` pairs."""
+        if not isinstance(spans, np.ndarray):
+            rows = list(spans)
+            if any(len(row) != 5 for row in rows):
+                raise ValueError(
+                    "spans must be tuples (rank, step, kind, start_s, end_s), got another length"
+                )
+            spans = np.array(rows, dtype=np.float64).reshape(-1, 5)
+        rank, step, kind, start, end = spans.T
         points = [(name, np.asarray(times, dtype=np.float64)) for name, times in arrivals]
         for name, times in points:
             if times.shape != (K,):
@@ -99,7 +103,7 @@ class Timeline:
                 )
         columns = np.stack([times for _, times in points], axis=1) if points else np.empty((K, 0))
         return cls(
-            K, np.array(rank), np.array(step), np.array(kind), np.array(start), np.array(end), columns,
+            K, rank, step, kind, start, end, columns,
             tuple(name for name, _ in points), measured, where,
         )  # fmt: skip
 

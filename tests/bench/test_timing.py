@@ -25,6 +25,12 @@ def timing():
     return module
 
 
+def test_a_ring_of_simpy_and_one_of_bare_greenlets_go_round(timing):
+    assert timing.ring_of_greenlets(5, 7) == 35
+    pytest.importorskip("simpy")
+    assert timing.ring_by_simpy(5, 7) == 7.0
+
+
 @pytest.mark.parametrize("slack", [0, 1, 4, 30])
 def test_loops_and_simpy_and_the_recurrence_agree(timing, slack):
     X = draw(timing.LAW, 9, 20, seed=slack)
@@ -38,6 +44,7 @@ def test_every_part_of_the_table_runs_on_a_small_scale(timing, capsys):
     pytest.importorskip("simpy")
     rows: list = []
     timing.stale_synchronous(1, rows, K=20, T=100)
+    timing.thousands(1, rows, K=16, hosts=4, each=3)
     from_table = sys.modules["table"]
     from_table.show(rows)
     lines = capsys.readouterr().out.splitlines()

@@ -18,8 +18,8 @@ from functools import partial
 import numpy as np
 from table import show
 
-from labkit import Simulated, launch, machine
-from labkit.collectives import ring
+from labkit import Link, Run, Simulated, launch, machine
+from labkit.collectives import Hierarchical, ring
 from labkit.timing import (
     Asynchronous,
     ShiftedExponential,
@@ -81,6 +81,86 @@ def by_simpy(K: int, T: int, slack: int, seconds: Callable[[int, int], float]) -
         env.process(worker(k))
     env.run()
     return slowest
+
+
+def ring_by_simpy(K: int, rounds: int) -> float:
+    """Virtual seconds of K processes of simpy that pass a number to the right: a put, a get and a timeout a message."""
+    import simpy
+
+    env = simpy.Environment()
+    boxes = [simpy.Store(env, capacity=1) for _ in range(K)]
+
+    def worker(k: int):
+        for _ in range(rounds):
+            yield env.timeout(1.0)
+            yield boxes[(k + 1) % K].put(k)
+            yield boxes[k].get()
+
+    for k in range(K):
+        env.process(worker(k))
+    env.run()
+    return env.now
+
+
+def ring_of_greenlets(K: int, rounds: int) -> int:
+    """What no simulation of a worker each can be quicker than: every worker is switched to once a message. How often."""
+    from greenlet import getcurrent, greenlet
+
+    hub, switched = getcurrent(), 0
+
+    def worker(k: int) -> None:
+        nonlocal switched
+        hub.switch()
+        to_the_right = workers[(k + 1) % K].switch
+        for _ in range(rounds):
+            switched += 1
+            to_the_right()
+
+    workers = [greenlet(worker) for _ in range(K)]
+    for k, one in enumerate(workers):
+        one.switch(k)
+    workers[0].switch()
+    return switched
+
+
+def thousands(times: int, rows: list, K: int = 1024, hosts: int = 512, each: int = 8) -> None:
+    """Simulated worlds of thousands of ranks, against 10 s, and what a message costs."""
+    here, n = Link(1e-6, 1e11), 4 * K
+    levels = Hierarchical(each, here)
+    cluster = Simulated(hosts=tuple(k // each for k in range(hosts * each)), inside=here)
+    around = lambda comm: ring.textbook(comm, np.ones(n))[0]  # noqa: E731
+    up_and_down = lambda comm: levels.allreduce(comm, np.ones(4 * hosts))[0]  # noqa: E731
+    runs: dict[str, Run] = {}
+
+    def keep(name: str, f: Callable, ranks: int, world: Simulated) -> None:
+        runs[name] = launch(f, ranks, world=world, timeout_s=600)
+
+    m = medians(
+        times,
+        ring=lambda: keep("ring", around, K, Simulated()),
+        levels=lambda: keep("levels", up_and_down, hosts * each, cluster),
+        simpy=lambda: ring_by_simpy(K, 20),
+        bare=lambda: ring_of_greenlets(K, 20),
+    )
+    for name, seconds in (
+        ("ring", ring.time(K, 8 * n, Simulated().link)),
+        ("levels", levels.time(hosts * each, 8 * 4 * hosts, cluster.link)),
+    ):
+        assert abs(runs[name].elapsed_s / seconds - 1) < 1e-9, name
+    messages = int(runs["ring"].messages_sent.sum())
+    a_message, an_event, a_switch = m["ring"] / messages, m["simpy"] / (K * 20 * 3), m["bare"] / (K * 20)
+    rows += [
+        (f"simulated ring, K = {K:,}, {messages:,} messages / 10 s", m["ring"], 10.0, 1.0),
+        (f"simulated two levels, {hosts} hosts of {each} / 10 s", m["levels"], 10.0, 1.0),
+        (
+            f"  a message of that ring, {1e6 * a_message:.1f} µs / an event of simpy's",
+            a_message,
+            an_event,
+            None,
+        ),
+        ("  the same / a message of simpy's (three events)", a_message, 3 * an_event, None),
+        ("  the same / a bare switch from worker to worker", a_message, a_switch, None),
+    ]
 
 
 def medians(times: int, **ways: Callable[[], object]) -> dict[str, float]:
@@ -172,7 +252,7 @@ def main() -> None:
     times = parser.parse_args().times
     load = os.getloadavg()[0]
     rows: list[tuple[str, float, float, float | None]] = []
-    for part in (stale_synchronous, the_slowest_of_a_million, others):
+    for part in (stale_synchronous, the_slowest_of_a_million, others, thousands):
         part(times, rows)
     print(f"{machine.describe()}, load {load:.1f} before, {os.getloadavg()[0]:.1f} after\n")
     show(rows)
