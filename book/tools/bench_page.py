@@ -153,6 +153,7 @@ def _factor(row: dict[str, Any]) -> str:
 
 
 def _text(figure: str) -> str:
+    figure = re.sub(r"(\d)e\+0?(\d)", r"\1e\2", figure)
     return re.sub(r"([|*_`$<\[])", r"\\\1", figure.strip())
 
 

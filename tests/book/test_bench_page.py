@@ -19,7 +19,7 @@ PART = {
     "rows": [
         {"figure": "ring / gloo, n = 1e3", "ours": 0.003, "beside": 0.002, "ratio": 1.5, "target": 1.2, "met": False},
         {"figure": "  the same / a *bare* loop", "ours": 0.003, "beside": 0.003, "ratio": 1.0, "target": 1.1, "met": True},
-        {"figure": "short", "ours": 1.5e-05, "beside": 0.0225, "ratio": 0.0006667, "target": None, "met": None},
+        {"figure": "short, n = 1e+03", "ours": 1.5e-05, "beside": 0.0225, "ratio": 0.0006667, "target": None, "met": None},
     ],
 }  # fmt: skip
 ERRORS = {**PART, "rows": [
@@ -76,7 +76,7 @@ def test_a_page_says_what_was_met_what_was_missed_by_how_much_and_what_was_not_m
     assert cells(text) == [
         ["ring / gloo, n = 1e3", "1.50", "1.20: **missed**, 1.2 ×", "3 ms", "2 ms"],
         [r"ring / a \*bare\* loop", "1.00", "1.10: met", "3 ms", "3 ms"],
-        ["short", "1/1,500", "", "15 µs", "22.5 ms"],
+        ["short, n = 1e3", "1/1,500", "", "15 µs", "22.5 ms"],
         ["median error", "5.1 %", "5.0 %: **missed**, 1.03 ×", "", ""],
     ]
     said = text.replace("\N{NO-BREAK SPACE}", " ")
