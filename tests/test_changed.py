@@ -40,6 +40,16 @@ def test_quick_tests_come_first_and_there_is_an_end():
     assert changed.chosen([a, b], 1.0, {}) == ([], [a, b])
 
 
+def test_the_room_that_has_changed_comes_before_what_is_quicker():
+    own, other = ROOT / "tests" / "timing" / "test_order.py", ROOT / "tests" / "plan" / "test_plan.py"
+    took = {"tests/timing/test_order.py": 5.0, "tests/plan/test_plan.py": 1.0}
+    assert changed.chosen([other, own], 2.6, took, {ROOT / "labkit" / "timing" / "order.py"}) == (
+        [own],
+        [other],
+    )
+    assert changed.chosen([other, own], 2.6, took, {other}) == ([other], [own])
+
+
 def test_pages_are_those_that_the_book_has():
     files = {
         ROOT / name
