@@ -71,7 +71,7 @@ def reaches(test: Path, files: set[Path]) -> bool:
 def chosen(
     tests: list[Path], seconds: float, took: dict[str, float], files: Collection[Path] = ()
 ) -> tuple[list[Path], list[Path]]:
-    """(to run, to leave out): in a room that has changed, then elsewhere, quick ones first, two at a time, while there is time."""
+    """(to run, to leave out): those in a room that has changed, then the quick ones, two at a time, while there is time."""
     left, inside, outside = 2 * seconds, list[Path](), list[Path]()
     rooms = {f.parent.name for f in files}
     for test in sorted(
