@@ -43,7 +43,7 @@ pdf: book  ## print the built book to one PDF (needs a Chromium)
 slides: $(READY)  ## slides of the labs, in _build/slides; of one: LAB=10_5_all_reduce
 	@$(PY) book/tools/slides.py $(LAB)
 
-bench: $(READY)  ## the performance table: ours beside its peers
+bench: $(READY)  ## the performance table, ours beside its peers; the book's page is made of it
 	@$(PY) tests/bench/run.py
 	@$(PY) tests/bench/timing.py
 	@$(PY) tests/bench/predict.py

@@ -1,11 +1,12 @@
 """`make check`: in a minute and a half, what a change is most likely to have broken. `make test` says the rest.
 
-    python tests/changed.py [--base main] [--seconds 55] [--list]
+    python tests/changed.py [--base main] [--seconds 80] [--list]
 
 What has changed is what git tells apart from where this branch left `--base` (on that branch itself: from its last
-commit), with what is not committed yet. Checked are lint, format, the house, types, the pairs of notebooks, and the tests
-that reach a changed file: by their imports, followed through labkit, or because they name it or its folder. Quick ones come
-first, by how long they took in the last `make test` here, for as long as there is time; what is left out is said.
+commit), with what is not committed yet. Checked are lint, format, the house, types, the pairs of notebooks, the changed
+pages, which are built into the book that was last built here, as strictly as all of it, and the tests that reach a changed
+file: by their imports, followed through labkit, or because they name it or its folder. Those in the room of a change come
+first, and quick ones first, by how long they took here last, for as long as there is time; what is left out is said.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +26,7 @@ import stages
 ROOT = stages.ROOT
 sys.path.insert(0, str(ROOT / "book" / "tools"))
 
+import build  # noqa: E402
 import closure  # noqa: E402
 
 UNKNOWN_S = 8.0  # for a file of tests that has not been timed here
@@ -65,13 +68,24 @@ def reaches(test: Path, files: set[Path]) -> bool:
     return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", source) for word in words)
 
 
-def chosen(tests: list[Path], seconds: float, took: dict[str, float]) -> tuple[list[Path], list[Path]]:
-    """(to run, to leave out): the quick ones first, two at a time, for as long as there is time."""
+def chosen(
+    tests: list[Path], seconds: float, took: dict[str, float], files: Collection[Path] = ()
+) -> tuple[list[Path], list[Path]]:
+    """(to run, to leave out): those in a room that has changed, then the quick ones, two at a time, while there is time."""
     left, inside, outside = 2 * seconds, list[Path](), list[Path]()
-    for test in sorted(tests, key=lambda t: took.get(name(t), UNKNOWN_S)):
+    rooms = {f.parent.name for f in files}
+    for test in sorted(
+        tests, key=lambda t: (t not in files, t.parent.name not in rooms, took.get(name(t), UNKNOWN_S))
+    ):
         left -= took.get(name(test), UNKNOWN_S)
         (inside if left >= 0 else outside).append(test)
     return inside, outside
+
+
+def pages(files: set[Path]) -> list[str]:
+    """The pages of the book among these, as its table of contents names them."""
+    names = re.findall(r"(?:root|file): (\S+)", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    return [page for page in names if files & {ROOT / f"{page}.md", ROOT / f"{page}.ipynb"}]
 
 
 def name(test: Path) -> str:
@@ -81,23 +95,34 @@ def name(test: Path) -> str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--base", default="main", help="what the change is held against")
-    parser.add_argument("--seconds", type=float, default=55.0, help="for tests, two at a time")
+    parser.add_argument("--seconds", type=float, default=80.0, help="what all of it may take")
     parser.add_argument("--list", action="store_true", help="say which tests, and run nothing")
     args = parser.parse_args(argv)
     began, files = time.perf_counter(), changed(args.base)
     took = json.loads(stages.TOOK.read_text()) if stages.TOOK.exists() else {}
     tests = [t for t in sorted((ROOT / "tests").rglob("test_*.py")) if reaches(t, files)]
-    run, left = chosen(tests, args.seconds, took)
-    print(f"{len(files)} files have changed since {args.base}; {len(tests)} files of tests reach them")
+    anew = pages(files)
+    print(
+        f"{len(files)} files have changed since {args.base}, of them {len(anew)} pages of the book; "
+        f"{len(tests)} files of tests reach them"
+    )
     if args.list:
-        print("\n".join(name(t) for t in tests))
+        print("\n".join([*anew, *map(name, tests)]))
         return 0
     status = stages.main(["lint", "format", "house", "types", "pairs"])
+    built = (ROOT / "_build" / "html" / "index.html").exists()
+    if anew and built and not status:
+        print(f"\n--- {len(anew)} pages of the book", flush=True)
+        status = build.build(ROOT, anew)
+    run, left = chosen(tests, args.seconds - (time.perf_counter() - began), took, files)
     if run and not status:
         marks = "not browser and not alone and not weekly"
         command = [*stages.PYTEST, *stages.TWO, "loadfile", *map(name, run), "-m", marks]
         status = stages.run("tests", command, stages.TOOK.with_name("check.xml"))
+        stages.remember(stages.TOOK.with_name("check.xml"))
         status = 0 if status == 5 else status  # 5: all of them are for another stage
+    if anew and not built:
+        print(f"not built, for there is no book to build them into (`make book`): {', '.join(anew)}")
     if left:
         about = sum(took.get(name(t), UNKNOWN_S) for t in left) / 2
         print(f"left to `make test`, about {about:.0f} s: {', '.join(map(name, left))}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import changed
@@ -35,3 +38,39 @@ def test_quick_tests_come_first_and_there_is_an_end():
     took = {"tests/test_a.py": 15.0, "tests/test_b.py": 1.0, "tests/test_c.py": 3.0}
     assert changed.chosen([a, b, c], 2.0, took) == ([b, c], [a])
     assert changed.chosen([a, b], 1.0, {}) == ([], [a, b])
+
+
+def test_the_room_that_has_changed_comes_before_what_is_quicker():
+    own, other = ROOT / "tests" / "timing" / "test_order.py", ROOT / "tests" / "plan" / "test_plan.py"
+    took = {"tests/timing/test_order.py": 5.0, "tests/plan/test_plan.py": 1.0}
+    assert changed.chosen([other, own], 2.6, took, {ROOT / "labkit" / "timing" / "order.py"}) == (
+        [own],
+        [other],
+    )
+    assert changed.chosen([other, own], 2.6, took, {other}) == ([other], [own])
+
+
+def test_pages_are_those_that_the_book_has():
+    files = {
+        ROOT / name
+        for name in ("notebooks/2_2_barriers.md", "book/map.md", "README.md", "book/tools/build.py")
+    }
+    assert changed.pages(files) == ["book/map", "notebooks/2_2_barriers"]
+    assert changed.pages({ROOT / "notebooks/2_2_barriers.ipynb"}) == ["notebooks/2_2_barriers"]
+
+
+@pytest.mark.parametrize("pages", [(), ("a", "sub/b")])
+def test_a_changed_page_is_read_again_whatever_was_remembered_of_it(tmp_path, monkeypatch, pages):
+    """Sphinx tells of a page's warnings when it reads it, and would not read twice what has not changed in between."""
+    remembered = [tmp_path / "_build" / ".doctrees" / f"{page}.doctree" for page in ("a", "sub/b", "c")]
+    for path in remembered:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    commands = []
+    done = subprocess.CompletedProcess([], 1, "a warning")
+    monkeypatch.setattr(
+        changed.build.subprocess, "run", lambda command, **_: commands.append(command) or done
+    )
+    assert changed.build.build(tmp_path, pages) == 1
+    assert [path.exists() for path in remembered] == [not pages, not pages, True]
+    assert ("--all" in commands[0]) == (not pages) and "-W" in commands[0] and "-n" in commands[0]

@@ -1,7 +1,8 @@
 """Build the book, strictly, from the committed notebooks, and say where it is. `make book` calls this.
 
 Jupyter Book 1 returns 0 for a broken reference unless warnings are errors (-W -n --keep-going), and
-re-reads only changed pages, so that a second build would forget the first one's warnings (hence --all).
+re-reads only changed pages, so that a second build would forget the first one's warnings (hence --all). `make check`
+names the pages that have changed: they are read again in any case, others only if they are not what was built last.
 """
 
 from __future__ import annotations
@@ -9,16 +10,23 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def build(root: Path = ROOT) -> int:
-    """Build `root` into `root/_build/html`; the exit status. The log is shown only if something is wrong."""
+def build(root: Path = ROOT, pages: Sequence[str] = ()) -> int:
+    """Build `root` into `root/_build/html`; the exit status. The log is shown only if something is wrong.
+
+    pages: of these, as `_toc.yml` names them, and of what has changed since the last build; of none: all there are.
+    """
     began = time.perf_counter()
+    for page in pages:  # what Sphinx remembers of it
+        (root / "_build" / ".doctrees" / f"{page}.doctree").unlink(missing_ok=True)
+    whole = [] if pages else ["--all"]
     done = subprocess.run(
-        [Path(sys.executable).with_name("jupyter-book"), "build", root, "--all", "-W", "-n", "--keep-going"],
+        [Path(sys.executable).with_name("jupyter-book"), "build", root, *whole, "-W", "-n", "--keep-going"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

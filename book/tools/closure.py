@@ -46,6 +46,7 @@ def asked(text: str) -> Iterator[tuple[str, str]]:
             yield "labkit", ""
 
 
+@cache  # of one root, asked tens of thousands of times
 def file_of(root: Path, module: str) -> Path | None:
     base = root / module.replace(".", "/")
     return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
@@ -93,13 +94,11 @@ def reached(names: Iterable[tuple[str, str]], root: Path) -> list[Path]:
                 take(other)
         take(path)
     folders = {path.parent for path in found} - {root / "labkit"}
-    return sorted(found | {p for p in (root / "labkit").rglob("*") if is_data(p) and owner(p) in folders})
+    return sorted(found | {path for path, owner in data(root) if owner in folders})
 
 
-def is_data(path: Path) -> bool:
-    return path.is_file() and path.suffix not in (".py", ".pyc")
-
-
-def owner(data: Path) -> Path:
-    """The nearest folder above that has code."""
-    return next(folder for folder in data.parents if any(folder.glob("*.py")))
+@cache
+def data(root: Path) -> tuple[tuple[Path, Path], ...]:
+    """Every file of labkit that is no code, each with the nearest folder above that has code."""
+    there = [p for p in (root / "labkit").rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")]
+    return tuple((p, next(folder for folder in p.parents if any(folder.glob("*.py")))) for p in there)

@@ -88,7 +88,8 @@ def _outcome(done: dict[str, Any] | None) -> str:
 
 def current(root: Path = ROOT) -> str:
     """The page as the recorded files and the labs there are say it should be."""
-    records = [json.loads(path.read_text()) for path in sorted((root / "book" / "results").glob("*.json"))]
+    paths = sorted((root / "book" / "results").glob("*.json"))
+    records = [json.loads(path.read_text()) for path in paths if not path.name.startswith("bench-")]
     return page(
         records,
         {

@@ -23,6 +23,7 @@ from nbformat import NotebookNode as Cell
 from pybtex.database import parse_file
 
 from labkit.show.figures.sources import names, script
+from labkit.show.predict import _NONE as UNGUESSED
 
 ROOT = Path(__file__).resolve().parents[2]
 REVEAL = "https://unpkg.com/reveal.js@5.2.1"
@@ -30,7 +31,6 @@ LINES = 22  # of code and output that a slide holds beside a sentence
 PIECE = re.compile(r"(^:::\{admonition\}[\s\S]*?^:::$|^#{1,4} .+$)", re.M)
 KEPT = re.compile(r"^(?:[-*] |\||\d+\. |\\begin)|\$\$", re.M)  # lists, tables and formulas
 SENTENCE = re.compile(r"(?<=[.:?!])\s+(?=[*$`]?[A-Z])")
-UNGUESSED = " You made no guess this time: next time, write one down first."
 WORKS = parse_file(ROOT / "book" / "references.bib").entries
 TITLES = {p.stem: myst.title(p.read_text("utf-8")) for p in ROOT.glob("notebooks/**/*.md")}
 
@@ -76,7 +76,7 @@ def code(cell: Cell) -> list[Cell]:
             png = data.pop("image/png").strip()
             data["text/html"] = f'<img alt="{alt}" src="data:image/png;base64,{png}">'
         if "text/html" in data:
-            data["text/html"] = data["text/html"].replace(UNGUESSED, "")
+            data["text/html"] = data["text/html"].replace(f" {UNGUESSED}", "")
     hidden = "labkit-predict" in str(outputs) or "hide-input" in tags
     if "remove-cell" in tags or (hidden and not outputs):
         return []

@@ -16,13 +16,13 @@ Two things that are known, not fitted, go into a prediction besides the closed f
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from table import Row, part
 
 from labkit import Link, launch, machine
 from labkit.collectives import Server, halving, naive, ring, tree
@@ -169,8 +169,8 @@ def row(p: Point, predicted: float, measured: float) -> str:
     )
 
 
-def summary(table: dict[Point, tuple[float, float]], plain: dict[Point, float]) -> list[str]:
-    """The lines that are held against targets. plain: predictions from a ping and the rate alone."""
+def summary(table: dict[Point, tuple[float, float]], plain: dict[Point, float]) -> list[Row]:
+    """The errors that are held against targets. plain: predictions from a ping and the rate alone."""
     off = {p: abs(error(*pair)) for p, pair in table.items()}
     long = [off[p] for p in off if p.nbytes >= 4_000_000 and p.way != "tree"]
     rest = [abs(error(s, table[p][1])) for p, s in plain.items()]
@@ -180,31 +180,18 @@ def summary(table: dict[Point, tuple[float, float]], plain: dict[Point, float]) 
             around = table[p._replace(way="ring")]
             ratios[p] = abs(error(pair[0] / around[0], pair[1] / around[1]))
     long_ratios = [r for p, r in ratios.items() if p.nbytes >= 4_000_000]
-    lines = [
-        ("bandwidth-bound (4 MB and more): median error", float(np.median(long)), 0.05),
-        ("bandwidth-bound (4 MB and more): worst error", max(long), 0.15),
-        ("all held-out, 1 kB and more: median error", float(np.median(list(off.values()))), 0.12),
-        ("  the same by closed form, a ping and the rate", float(np.median(rest)), None),
-        ("server / ring, 4 MB and more: worst error", max(long_ratios), 0.15),
-        ("server / ring, all held-out: median error", float(np.median(list(ratios.values()))), 0.15),
-    ]
     return [
-        f"{what:52} {100 * x:6.1f} %"
-        + ("" if most is None else f"   target {100 * most:.0f} %: {'met' if x <= most else 'NOT met'}")
-        for what, x, most in lines
+        ("bandwidth-bound (4 MB and more): median error", float(np.median(long)), None, 0.05),
+        ("bandwidth-bound (4 MB and more): worst error", max(long), None, 0.15),
+        ("all held-out, 1 kB and more: median error", float(np.median(list(off.values()))), None, 0.12),
+        ("  the same by closed form, a ping and the rate", float(np.median(rest)), None, None),
+        ("server / ring, 4 MB and more: worst error", max(long_ratios), None, 0.15),
+        ("server / ring, all held-out: median error", float(np.median(list(ratios.values()))), None, 0.15),
     ]
 
 
-def main() -> None:
-    """Measure, predict, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--launches", type=int, default=2, help="launches per rate and K (default 2)")
-    launches = parser.parse_args().launches
-    if why := emulated.unavailable():
-        print(f"no predictions: {why}")
-        return
-    begun, load = time.monotonic(), os.getloadavg()[0]
-    print(f"{machine.describe()}, load {load:.1f}\n")
+def foretold(launches: int) -> tuple[dict[Point, tuple[float, float]], dict[Point, float]]:
+    """Of every point held out (predicted, measured), printed as it comes; and what a ping and the rate alone predict."""
     print("algorithm K      bytes  Mbit/s  predicted, ms  measured, ms  error, %")
     table: dict[Point, tuple[float, float]] = {}
     plain: dict[Point, float] = {}
@@ -219,8 +206,20 @@ def main() -> None:
             plain[p] = float(WAYS[p.way].form(p.K, p.nbytes, simple))
             print(row(p, *table[p]), flush=True)
         print(f"  fitted at {rate / MBIT:.0f} Mbit/s: {model}\n")
-    print("\n".join(summary(table, plain)))
-    print(f"{time.monotonic() - begun:.0f} s; load {load:.1f} before, {os.getloadavg()[0]:.1f} after")
+    return table, plain
+
+
+def main() -> None:
+    """Measure, predict, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--launches", type=int, default=2, help="launches per rate and K (default 2)")
+    launches = parser.parse_args().launches
+    if why := emulated.unavailable():
+        print(f"no predictions: {why}")
+        return
+    about = "All-reduces on emulated links, foretold from shorter vectors on fewer hosts: relative errors."
+    with part("prediction", about) as rows:
+        rows += summary(*foretold(launches))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ import time
 from functools import partial
 
 import numpy as np
-from table import show
+from table import part
 
-from labkit import machine
 from labkit.collectives import best, doubling, halving, ring, shared
 from labkit.comm import Processes, launch
 from labkit.network import Sample, fit
@@ -146,7 +145,7 @@ def launching(rows: list) -> None:
     launch(nothing, 4, world="processes")
     rows.append(
         (
-            "launch of K = 4 after the first",
+            "launch of K = 4 after the first / 0.2 s",
             best_of(5, lambda: launch(nothing, 4, world="processes")),
             0.2,
             1.0,
@@ -157,7 +156,7 @@ def launching(rows: list) -> None:
         launch(nothing, 4, world=world)
         rows.append(
             (
-                "dispatch to a warm pool of K = 4",
+                "dispatch to a warm pool of K = 4 / 10 ms",
                 best_of(20, lambda: launch(nothing, 4, world=world)),
                 0.010,
                 1.0,
@@ -168,18 +167,19 @@ def launching(rows: list) -> None:
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
         for _ in range(5)
     )
-    rows.append(("import labkit", spent, 0.3, 1.0))
+    rows.append(("import labkit / 0.3 s", spent, 0.3, 1.0))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launches", type=int, default=3, help="launches per figure (default 3)")
     launches = parser.parse_args().launches
-    rows: list[tuple[str, float, float, float | None]] = []
-    launching(rows)
-    allreduce_table(launches, rows)
-    print(f"{machine.describe()}\n")
-    show(rows)
+    with part("launching", "What it takes to start workers, beside the seconds that it may take.") as rows:
+        launching(rows)
+    with part(
+        "all-reduce", "The sum in place of n float32 by K processes, beside gloo and the floor of each way."
+    ) as rows:
+        allreduce_table(launches, rows)
 
 
 if __name__ == "__main__":

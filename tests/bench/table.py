@@ -1,19 +1,97 @@
-"""The table that the benchmarks print."""
+"""The table that the benchmarks print, and where it is kept: ``book/results/bench-<machine>.json``, a page of the book.
+
+A row is (figure, ours, beside, target): our seconds, those of the peer, floor or limit beside it, and the ratio of the two
+that is aimed at, or None. Where nothing stands beside it, None, ours is a share that is held against the target itself.
+A file holds one machine's parts, each with the command that measured it; a new run replaces its own part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from labkit import machine
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "book" / "results"
+Row = tuple[str, float, float | None, float | None]
 
 
-def show(rows: Iterable[tuple[str, float, float, float | None]]) -> None:
-    """Print a line for each (figure, our seconds, the peer's seconds beside it, the ratio aimed at or None)."""
-    print(f"{'figure':64} {'ours, ms':>10} {'beside, ms':>12} {'ratio':>9} {'target':>9}  met")
-    for name, ours, peer, target in rows:
-        met = "" if target is None else "yes" if ours <= target * peer else "NO"
-        print(
-            f"{name:64} {ours * 1e3:10.3f} {peer * 1e3:12.3f} {_ratio(ours / peer):>9} "
-            f"{'' if target is None else _ratio(target):>9}  {met}"
+@contextmanager
+def part(name: str, about: str) -> Iterator[list[Row]]:
+    """What is measured inside, as rows, is printed, and kept as this part of the machine's file.
+
+    about: one sentence, what the rows compare.
+    """
+    rows: list[Row] = []
+    before = os.getloadavg()[0]
+    yield rows
+    load = [round(x, 2) for x in (before, os.getloadavg()[0])]
+    where, _, date = machine.describe().rpartition(", ")
+    print(f"\n{name}: {about}\n{where}, {date}, load {load[0]} before, {load[1]} after\n")
+    show(rows)
+    command = " ".join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]])
+    stamp = {"command": command, "date": date, "where": where, "load": load, "commit": commit()}
+    keep(name, {"about": about, **stamp, "rows": [entry(*row) for row in rows]})
+
+
+def entry(figure: str, ours: float, beside: float | None, target: float | None) -> dict[str, Any]:
+    """A row as it is kept, to four digits; ``ratio`` and ``met`` follow from them."""
+    ours, beside = _digits(ours), None if beside is None else _digits(beside)
+    ratio = _digits(ours / beside) if beside is not None else ours
+    met = None if target is None else ratio <= target
+    return {"figure": figure, "ours": ours, "beside": beside, "ratio": ratio, "target": target, "met": met}
+
+
+def keep(name: str, measured: dict[str, Any]) -> None:
+    """Put one part into the file of this machine, whose other parts stay."""
+    this = f"{machine.cpu_name()}, {machine.cores()} core{'s' * (machine.cores() > 1)}"
+    path = RESULTS / f"bench-{re.sub('[^a-z0-9]+', '-', this.lower()).strip('-')}.json"
+    parts = json.loads(path.read_text(encoding="utf-8"))["parts"] if path.exists() else {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = {"machine": this, "parts": parts | {name: measured}}
+    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
+def commit() -> str:
+    """Which sources were measured, as git names them."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!book/results")
+        return git("rev-parse", "--short", "HEAD").strip() + " with changes" * bool(changed)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def show(rows: Iterable[Row]) -> None:
+    """Print a line for each row."""
+    print(f"{'figure':72} {'ours, ms':>10} {'beside, ms':>12} {'ratio':>9} {'target':>9}  met")
+    for e in (entry(*row) for row in rows):
+        share = e["beside"] is None
+        both = " " * 23 if share else f"{e['ours'] * 1e3:10.3f} {e['beside'] * 1e3:12.3f}"
+        ratio, target = (
+            "" if x is None else _percent(x) if share else _ratio(x) for x in (e["ratio"], e["target"])
         )
+        met = {None: "", True: "yes", False: "NO"}[e["met"]]
+        print(f"{e['figure']:72} {both} {ratio:>9} {target:>9}  {met}")
+
+
+def _digits(x: float) -> float:
+    return float(f"{x:.4g}")
+
+
+def _percent(x: float) -> str:
+    return f"{100 * x:.1f} %"
 
 
 def _ratio(x: float) -> str:

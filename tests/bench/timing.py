@@ -8,7 +8,6 @@ worker-steps.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import statistics
 import time
@@ -16,9 +15,9 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from table import show
+from table import part
 
-from labkit import Link, Run, Simulated, launch, machine
+from labkit import Link, Run, Simulated, launch
 from labkit.collectives import Hierarchical, ring
 from labkit.timing import (
     Asynchronous,
@@ -250,12 +249,11 @@ def main() -> None:
         "--times", type=int, default=3, help="runs of each figure (default 3); medians are shown"
     )
     times = parser.parse_args().times
-    load = os.getloadavg()[0]
-    rows: list[tuple[str, float, float, float | None]] = []
-    for part in (stale_synchronous, the_slowest_of_a_million, others, thousands):
-        part(times, rows)
-    print(f"{machine.describe()}, load {load:.1f} before, {os.getloadavg()[0]:.1f} after\n")
-    show(rows)
+    with part(
+        "simulation", "Models of time, beside plain Python loops, simpy and the machine's memory."
+    ) as rows:
+        for measure in (stale_synchronous, the_slowest_of_a_million, others, thousands):
+            measure(times, rows)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ import time
 
 import numpy as np
 import torch
+from table import Row, part
 from torch import nn
 
-from labkit import Processes, launch, machine
+from labkit import Processes, launch
 from labkit.collectives import ring, shared
 from labkit.train.ddp import DDP
 
@@ -66,32 +67,34 @@ def steps(comm, b: int, turns: int, in_a_row: int = 4) -> dict[str, list[float]]
     return spent
 
 
+def step_rows(b: int, launches: int, turns: int) -> list[Row]:
+    """A row for each way but torch's, with b examples on each worker."""
+    medians: dict[str, list[float]] = {}
+    for _ in range(launches):
+        world = Processes(device="cpu", threads=1, watch=False)
+        both = launch(steps, 2, b, turns, world=world, timeout_s=600).results
+        for name in WAYS:
+            slower = np.max([spent[name] for spent in both], axis=0)
+            medians.setdefault(name, []).append(float(np.median(slower)))
+    s = {name: statistics.median(v) for name, v in medians.items()}
+    targets = TARGETS if b == 64 else {"bucketed": TARGETS["bucketed"]}
+    return [
+        (f"{name} / torch's DDP, b = {b}", s[name], s["torch"], targets.get(name))
+        for name in s
+        if name != "torch"
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launches", type=int, default=3, help="launches per figure (default 3)")
     parser.add_argument("--turns", type=int, default=6, help="turns of each way in a launch (default 6)")
     given = parser.parse_args()
     P = sum(p.numel() for p in ten_million().parameters())
-    print(
-        f"\n{machine.describe()}\ntraining step, {P:,} parameters, 2 processes; ms, and the ratio to torch's DDP"
-    )
-    print(f"{'way':30} {'b':>5} {'ms':>9} {'ratio':>7} {'target':>7}  met")
-    for b in (64, 256):
-        medians: dict[str, list[float]] = {}
-        for _ in range(given.launches):
-            world = Processes(device="cpu", threads=1, watch=False)
-            both = launch(steps, 2, b, given.turns, world=world, timeout_s=600).results
-            for name in WAYS:
-                slower = np.max([spent[name] for spent in both], axis=0)
-                medians.setdefault(name, []).append(float(np.median(slower)))
-        ms = {name: 1e3 * statistics.median(v) for name, v in medians.items()}
-        for name, value in ms.items():
-            ratio = value / ms["torch"]
-            target = TARGETS.get(name) if b == 64 or name == "bucketed" else None
-            met = "" if target is None else "yes" if ratio <= target else "NO"
-            print(
-                f"{name:30} {b:5} {value:9.1f} {ratio:7.2f} {'' if target is None else f'{target:.2f}':>7}  {met}"
-            )
+    about = f"A training step of {P:,} parameters on two processes, b examples each, beside torch's own DDP."
+    with part("training", about) as rows:
+        for b in (64, 256):
+            rows += step_rows(b, given.launches, given.turns)
 
 
 if __name__ == "__main__":

@@ -600,7 +600,9 @@ def test_a_trace_shows_buckets_leave_while_the_backward_pass_goes_on(ours):
     def f(comm):
         layers = [nn.Linear(20, 20) for _ in range(4)]
         allreduce = ring.allreduce_inplace if ours else None
-        net = DDP(comm, nn.Sequential(*layers), bucket_bytes=1, first_bytes=1, allreduce=allreduce, trace=True)
+        net = DDP(
+            comm, nn.Sequential(*layers), bucket_bytes=1, first_bytes=1, allreduce=allreduce, trace=True
+        )
 
         def go_on_when(buckets: int) -> None:
             """The backward pass stops here until so many buckets, which have left, are summed."""
@@ -617,5 +619,7 @@ def test_a_trace_shows_buckets_leave_while_the_backward_pass_goes_on(ours):
         ready = [flight.ready_s for flight in trace.flights]
         assert len(ready) == 8 and ready == sorted(ready)
         assert all(f.ready_s <= f.start_s <= f.end_s <= trace.end_s for f in trace.flights)
-        assert [f.end_s <= trace.computed_s for f in trace.flights[:6]] == [True] * 6  # all but the first layer's
+        assert [f.end_s <= trace.computed_s for f in trace.flights[:6]] == [
+            True
+        ] * 6  # all but the first layer's
         assert 0 <= trace.exposed_s < 10

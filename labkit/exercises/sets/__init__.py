@@ -18,6 +18,8 @@ from labkit.exercises.exercise import Wrong, close, same_array
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
+KEEP = "keep the dict as it was,"
+TO_MS = 0.0051  # what is told in milliseconds is told to two digits behind the point
 
 
 def if_it_were(judge_of: Callable[[Any], Judge], *pairs: tuple[str, Any]) -> tuple[tuple[str, Judge], ...]:
@@ -25,10 +27,10 @@ def if_it_were(judge_of: Callable[[Any], Judge], *pairs: tuple[str, Any]) -> tup
     return tuple((sentence, judge_of(value)) for sentence, value in pairs)
 
 
-def dict_of(answer: Any, names: Iterable[str]) -> dict[str, Any]:
-    """The answer, if it is a dict with these keys, or Wrong."""
+def dict_of(answer: Any, names: Iterable[str], do: str = "return a dict") -> dict[str, Any]:
+    """The answer, if it is a dict with these keys, or Wrong: ``do`` ... with the keys."""
     if not isinstance(answer, dict) or set(answer) != set(names):
-        raise Wrong(f"return a dict with the keys {', '.join(map(repr, names))}")
+        raise Wrong(f"{do} with the keys {', '.join(map(repr, names))}")
     return answer
 
 
@@ -98,17 +100,21 @@ def each_rank(run: Run, expected: Array, what: str) -> None:
         raise Wrong("the ranks hold different bits: they will drift apart, so let all add in the same order")
 
 
-def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any]) -> None:
-    """Wrong unless what a dict of conclusions says under ``key`` is right to one per cent.
+def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any], atol: float = 0.0) -> None:
+    """Wrong unless what a dict of conclusions says under ``key`` is right to ``atol``, or without one to one per cent.
 
     wrong: by its sentence, each value that is recognised as a mistake.
     """
+    rtol = 0.0 if atol else 1e-2
     try:
-        (same_array if np.ndim(right) else close)(answer[key], right, key, rtol=1e-2)
+        if np.ndim(right) or atol:
+            same_array(answer[key], np.asarray(right), key, rtol, atol)
+        else:
+            close(answer[key], right, key, rtol)
     except Wrong:
         given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
         for said, value in wrong.items():
-            if np.shape(given) == np.shape(value) and np.allclose(given, value, rtol=1e-2, atol=0):
+            if np.shape(given) == np.shape(value) and np.allclose(given, value, rtol, atol):
                 raise Wrong(f"{key}: {said}") from None
         raise
 

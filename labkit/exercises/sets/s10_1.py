@@ -8,20 +8,28 @@ Symbols: K workers, N rows in all, w (d,), l2 the penalty, ``tau`` the tilt of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labkit.comm.run import Run
 from labkit.exercises import measured
 from labkit.exercises.exercise import Case, Exercise, Wrong, choices, same_array
-from labkit.exercises.sets import dealt, if_it_were, slips, steps, talked, told, unequal, workers
-
-Array = NDArray[Any]
-Judge = Callable[[Any], None]
-
+from labkit.exercises.sets import (
+    KEEP,
+    Array,
+    Judge,
+    dealt,
+    dict_of,
+    if_it_were,
+    slips,
+    steps,
+    talked,
+    told,
+    unequal,
+    workers,
+)
 
 # -- 1: inputs that expose one program each -----------------------------------------------------------------
 
@@ -271,9 +279,7 @@ def _clock(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _by_the_clock(answer: Any) -> None:
-    if not isinstance(answer, dict) or set(answer) != set(_KEYS):
-        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, _KEYS))}")
-    data = measured.read(answer["data"], 2, _ROUNDS)
+    data = measured.read(dict_of(answer, _KEYS, KEEP)["data"], 2, _ROUNDS)
     if set(data.at) != {"ship", "sum"} or data.values.shape[1] != _ROUNDS or (data.values <= 0).any():
         raise Wrong("the data are to be the seconds of 'ship' and of 'sum', nine rounds of each")
     ship, total = (data.values[data.at.index(name)] for name in ("ship", "sum"))

@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labkit.comm.run import Run
 from labkit.exercises import drawn, measured
 from labkit.exercises.exercise import Case, Exercise, Wrong, same_array
-from labkit.exercises.sets import if_it_were, slips, steps, talked, told, workers
-
-Array = NDArray[Any]
-Judge = Callable[[Any], None]
-
+from labkit.exercises.sets import KEEP, Array, Judge, dict_of, if_it_were, slips, steps, talked, told, workers
 
 # -- 1: four workers' samplers on trial ---------------------------------------------------------------------
 
@@ -284,9 +279,7 @@ def _fastest(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _machine(answer: Any) -> None:
-    if not isinstance(answer, dict) or set(answer) != set(_KEYS):
-        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, _KEYS))}")
-    data = measured.read(answer["data"], len(_BATCHES), _ROUNDS)
+    data = measured.read(dict_of(answer, _KEYS, KEEP)["data"], len(_BATCHES), _ROUNDS)
     if set(data.at) != set(_BATCHES) or data.values.shape[1] != _ROUNDS or (data.values <= 0).any():
         raise Wrong("the data are to be the seconds of a step of 8, 32, 64 and 4096 examples, nine of each")
     t = np.array([data.values[data.at.index(B)] for B in _BATCHES])

@@ -18,16 +18,20 @@ import numpy as np
 
 from labkit.comm.run import Run
 from labkit.exercises import drawn, measured
-from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
+from labkit.exercises.exercise import Case, Exercise, Wrong, number
 from labkit.exercises.sets import (
+    KEEP,
+    TO_MS,
     Array,
     Judge,
     dealt,
+    dict_of,
     each_rank,
     if_it_were,
     slips,
     steps,
     talked,
+    told,
     unequal,
     workers,
 )
@@ -283,9 +287,7 @@ def _measured(rng: np.random.Generator) -> Iterator[Case]:
 
 def _cost(answer: Any) -> None:
     keys = ("data", "predicted_ms", "cost_ms", "decided", "lies", "repeats")
-    if not isinstance(answer, dict) or set(answer) != set(keys):
-        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, keys))}")
-    data = measured.read(answer["data"], 3, 8)
+    data = measured.read(dict_of(answer, keys, KEEP)["data"], 3, 8)
     if sorted(map(str, data.at)) != sorted(map(str, _SLOWER)):
         raise Wrong("the data must be of the slowdowns 1.0, 1.04 and 1.5")
     ms = {at: 1e3 * data.values[list(data.at).index(at)] for at in _SLOWER}
@@ -294,11 +296,10 @@ def _cost(answer: Any) -> None:
     n, alike = data.values.shape[1], ms[1.0]
     slowed = np.array([ms[at] for at in _SLOWER[1:]])
     predicted = (np.array(_SLOWER[1:]) - 1) * _BASE_MS
-    near(
-        answer["predicted_ms"], predicted, "predicted_ms",
-        (predicted + _BASE_MS, "predicted_ms is all that the slow one computes, not what it adds"),
-        (predicted / 4, "predicted_ms shares the delay among four: do three of them go on meanwhile?"),
-    )  # fmt: skip
+    told(answer, "predicted_ms", predicted, {
+        "it is all that the slow one computes, not what it adds": predicted + _BASE_MS,
+        "it shares the delay among four: do three of them go on meanwhile?": predicted / 4,
+    }, TO_MS)  # fmt: skip
     pairs = slowed - alike
     s = pairs.std(axis=1, ddof=1)
 
@@ -307,12 +308,11 @@ def _cost(answer: Any) -> None:
 
     apart = np.sqrt(slowed.var(axis=1, ddof=1) + alike.var(ddof=1))
     right = interval(2 * s / math.sqrt(n))
-    near(
-        answer["cost_ms"], right, "cost_ms",
-        (interval(2 * apart / math.sqrt(n)), "cost_ms forgets which runs are of one round: what they share drops out"),
-        (interval(2 * s), "cost_ms says where the difference of a single round lies, not where its mean does"),
-        (interval(s / math.sqrt(n)), "cost_ms goes one standard error up and down"),
-    )  # fmt: skip
+    told(answer, "cost_ms", right, {
+        "it forgets which runs are of one round: what they share drops out": interval(2 * apart / math.sqrt(n)),
+        "it says where the difference of a single round lies, not where its mean does": interval(2 * s),
+        "it goes one standard error up and down": interval(s / math.sqrt(n)),
+    }, TO_MS)  # fmt: skip
     given = answer["decided"]
     if np.shape(given) != (2,) or any(x not in (True, False) for x in given):
         raise Wrong("decided should be two times True or False")
@@ -327,18 +327,6 @@ def _cost(answer: Any) -> None:
         raise Wrong("'repeats' grows like the scatter: how much narrower does four times as many make it?")
     if off > 1:
         raise Wrong(f"'repeats' does not follow from your scatter: {answer['repeats']}")
-
-
-def near(given: Any, expected: Any, what: str, *known: tuple[Any, str]) -> None:
-    """Wrong unless ``given`` is right to 0.005 ms; known: values of mistakes, each with what it is."""
-
-    def same(value: Any) -> bool:
-        return np.shape(given) == np.shape(value) and np.allclose(given, value, rtol=0, atol=0.0051)
-
-    said = [sentence for value, sentence in known if same(value)]
-    if said and not same(expected):
-        raise Wrong(said[0])
-    same_array(given, np.asarray(expected), what, rtol=0, atol=0.0051)
 
 
 # -- 6: the audit ---------------------------------------------------------------------------------------------------

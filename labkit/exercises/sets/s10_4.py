@@ -14,18 +14,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labkit import evidence
 from labkit.comm.run import Run
 from labkit.comm.simulated import Simulated
 from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
 from labkit.exercises.measured import read
-from labkit.exercises.sets import Judge, follow, handed_in, slips, steps, workers
+from labkit.exercises.sets import Array, Judge, follow, handed_in, slips, steps, workers
 from labkit.network.link import Link
 from labkit.timing import Asynchronous, StaleSynchronous, Trace
 
-Array = NDArray[Any]
 FREE = Link(alpha=0.0, beta=1e30)
 SERVER = ("labkit.learn.serve", "labkit.learn.work", "labkit.learn.parameter_server")
 

@@ -16,16 +16,14 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labkit import evidence
 from labkit.exercises.drawn import curve, labelled, shown
 from labkit.exercises.exercise import Case, Exercise, Wrong, same_array
 from labkit.exercises.measured import read as read_line
-from labkit.exercises.sets import Judge, follow, handed_in, slips, steps
+from labkit.exercises.sets import Array, Judge, follow, handed_in, slips, steps
 from labkit.timing import Asynchronous, Synchronous
 
-Array = NDArray[Any]
 REPLAY = ("labkit.learn.replay",)
 JUDGED = slice(3, None)
 

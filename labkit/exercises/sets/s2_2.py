@@ -16,8 +16,7 @@ import numpy as np
 from labkit.comm import Simulated, launch
 from labkit.exercises import measured
 from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
-from labkit.exercises.sets import Array, Judge, if_it_were, slips, steps
-from labkit.exercises.sets.s10_3 import near
+from labkit.exercises.sets import KEEP, TO_MS, Array, Judge, dict_of, if_it_were, slips, steps, told
 from labkit.network import Link
 
 _INSTANT = Simulated(link=Link(alpha=0.0, beta=1e15))
@@ -62,8 +61,7 @@ def _lead(program: Callable[..., Any], X: Array) -> int:
 
 def _drift(rng: np.random.Generator) -> Iterator[Case]:
     def judge(answer: Any) -> None:
-        if not isinstance(answer, dict) or set(answer) != set(_PROGRAMS):
-            raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, _PROGRAMS))}")
+        dict_of(answer, _PROGRAMS, KEEP)
         for name, (program, most) in _PROGRAMS.items():
             same_array(answer[name], np.zeros((_K, _T)), f"the times {name!r}", atol=1e30)
             X = np.asarray(answer[name], dtype=float)
@@ -282,9 +280,7 @@ def _supersteps(rng: np.random.Generator) -> Iterator[Case]:
 
 def _three(answer: Any) -> None:
     keys = ("data", "c_ms", "predicted_ms", "lies", "saved_ms", "decided")
-    if not isinstance(answer, dict) or set(answer) != set(keys):
-        raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, keys))}")
-    data = measured.read(answer["data"], 3, 5)
+    data = measured.read(dict_of(answer, keys, KEEP)["data"], 3, 5)
     if set(data.at) != {"empty", "uneven", "even"}:
         raise Wrong("the data must be of the three settings 'empty', 'uneven' and 'even'")
     ms = {at: 1e3 * values for at, values in zip(data.at, data.values, strict=True)}
@@ -294,28 +290,26 @@ def _three(answer: Any) -> None:
                 f"a run {at!r} was shorter than its computing takes: are these seconds, with the law?"
             )
     c = float(np.median(ms["empty"])) / 3
-    near(answer["c_ms"], c, "c_ms", (3 * c, "c_ms is of all three supersteps together"))
+    told(answer, "c_ms", c, {"it is of all three supersteps together": 3 * c}, TO_MS)
     predicted = _SLOWEST_MS + 3 * c
-    near(
-        answer["predicted_ms"], predicted, "predicted_ms",
-        (_MEAN_MS + 3 * c, "predicted_ms lets everybody work all the time: then nobody waits for the slowest"),
-        (float(_UNEVEN_MS.sum(axis=1).max()) + 3 * c, "predicted_ms lets one worker be the slowest every time"),
-        (_SLOWEST_MS + c, "predicted_ms has the communication of one superstep in it"),
-        (_SLOWEST_MS, "predicted_ms has no communication in it"),
-    )  # fmt: skip
+    told(answer, "predicted_ms", predicted, {
+        "it lets everybody work all the time: then nobody waits for the slowest": _MEAN_MS + 3 * c,
+        "it lets one worker be the slowest every time": float(_UNEVEN_MS.sum(axis=1).max()) + 3 * c,
+        "it has the communication of one superstep in it": _SLOWEST_MS + c,
+        "it has no communication in it": _SLOWEST_MS,
+    }, TO_MS)  # fmt: skip
     low, high = ms["uneven"].min(), ms["uneven"].max()
     if answer["lies"] != ("below" if predicted < low else "above" if predicted > high else "inside"):
         raise Wrong(f"'lies' is {answer['lies']!r}: of your own data that is not true")
     typical = float(np.median(ms["uneven"]) - np.median(ms["even"]))
     saved = np.array([low - ms["even"].max(), high - ms["even"].min()])
     rounds = ms["uneven"] - ms["even"]
-    near(
-        answer["saved_ms"], saved, "saved_ms",
-        ([typical] * 2, "saved_ms compares two typical runs: by how much do single ones differ?"),
-        ([rounds.min(), rounds.max()], "saved_ms pairs an even run with that of its own round only"),
-        ([_SLOWEST_MS - _MEAN_MS] * 2, "saved_ms is what the formula says, and not what was measured"),
-        (-saved[::-1], "saved_ms is negative where a balance saves something"),
-    )  # fmt: skip
+    told(answer, "saved_ms", saved, {
+        "it compares two typical runs: by how much do single ones differ?": [typical] * 2,
+        "it pairs an even run with that of its own round only": [rounds.min(), rounds.max()],
+        "it is what the formula says, and not what was measured": [_SLOWEST_MS - _MEAN_MS] * 2,
+        "it is negative where a balance saves something": -saved[::-1],
+    }, TO_MS)  # fmt: skip
     if not isinstance(answer["decided"], (bool, np.bool_)) or bool(answer["decided"]) != (saved[0] > 0):
         raise Wrong("'decided' does not follow from your least saving: is every run with a balance shorter?")
 

@@ -14,16 +14,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labkit.collectives import all_gather, reduce_scatter
 from labkit.comm.run import Run
 from labkit.exercises.drawn import curve, labelled, shown
 from labkit.exercises.exercise import Case, Exercise, Wrong, same_array
 from labkit.exercises.measured import Measurements, read
-from labkit.exercises.sets import Judge, dict_of, if_it_were, slip, steps, workers
+from labkit.exercises.sets import Array, Judge, dict_of, if_it_were, slip, steps, workers
 
-Array = NDArray[Any]
 RTOL, ATOL = 1e-9, 1e-12
 
 

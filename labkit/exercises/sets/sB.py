@@ -15,15 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labkit.comm.run import Run
 from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
 from labkit.exercises.measured import Measurements, read
-from labkit.exercises.sets import Judge, dict_of, if_it_were, slips, spoke, steps, talked, workers
+from labkit.exercises.sets import Array, Judge, dict_of, if_it_were, slips, spoke, steps, talked, workers
 from labkit.extras import scipy
 
-Array = NDArray[Any]
 YEAR = 365.25 * 86400
 _ROUNDED = 5e-3  # students copy three digits
 
