@@ -85,9 +85,9 @@ class Streams:
     """
 
     def __init__(self, law: Fleet, K: int, seed: int) -> None:
-        alike = law.groups(K)
-        each = [next(iter(alike))] * K if len(alike) == 1 else [law.worker(rank) for rank in range(K)]
-        changes = [rank for rank in range(1, K) if each[rank] != each[rank - 1]]
+        one = next(iter(law.groups(K))) if len(law.groups(K)) == 1 else None
+        each = [] if one else [law.worker(rank) for rank in range(K)]
+        changes = [rank for rank in range(1, len(each)) if each[rank] != each[rank - 1]]
         self.steps = max(1, min(8 * _BLOCK // K, 1024), 16 * len(changes))  # many small runs: in long rows
         self.drawn = 0
         self._parts: list[tuple[int, NDArray[np.uint64], list[tuple[Law, int, int]]]] = []
@@ -95,7 +95,7 @@ class Streams:
         for a in range(0, K, wide):
             b = min(a + wide, K)
             cuts = [a, *(rank for rank in changes if a < rank < b), b]
-            runs = [(each[i], i, j) for i, j in pairwise(cuts)]
+            runs = [(one or each[i], i, j) for i, j in pairwise(cuts)]
             self._parts.append((a, np.ascontiguousarray(states[:, a:b]), runs))
 
     def fill(self, out: FloatArray, over: Callable[..., Iterable[None]] = map) -> None:

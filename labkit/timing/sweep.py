@@ -37,7 +37,10 @@ def sweep(
     number("comm_s", comm_s, least=0)
     law.groups(K)  # refuses a K that the law does not fit
     slacks = [_slack(policy, T) for policy in policies]
-    quick = K * T * len(seeds) >= MANY and None not in slacks and compiled()
+    work = (
+        len(seeds) * T * (K + 100 * len(policies))
+    )  # to call numpy once more costs as much as a hundred draws
+    quick = work >= MANY and None not in slacks and compiled()
     out = np.empty((len(policies), len(seeds), T))
 
     def run(s: int) -> None:
@@ -46,7 +49,8 @@ def sweep(
             for p, policy in enumerate(policies):
                 out[p, s] = policy.ends(X, comm_s)
 
-    with ThreadPoolExecutor(min(machine.cores(), len(seeds))) as pool:
+    # numpy's way holds Python's lock too often for threads to help
+    with ThreadPoolExecutor(min(machine.cores(), len(seeds)) if quick else 1) as pool:
         list(pool.map(run, range(len(seeds))))
     return out
 
@@ -65,14 +69,21 @@ def _slack(policy: Policy, T: int) -> int | None:
 
 def _in_blocks(slacks: Sequence[int | None], streams: Streams, K: int, comm_s: float, M: FloatArray) -> bool:
     """Fills M (P, T), a few steps of everybody at a time; False if some time was not finite, or negative."""
-    block, F = np.empty((min(streams.steps, M.shape[1]), K)), np.zeros((len(M), K))
-    ends, fused = np.empty_like(M), compiled()
-    with ThreadPoolExecutor(machine.cores()) as pool:
-        for first in range(0, M.shape[1], len(block)):
-            x = block[: M.shape[1] - first]
-            streams.fill(x, pool.map)
-            step = lambda p: fused.stale_synchronous_inplace(x, F[p], ends[p], first, slacks[p], comm_s)  # noqa: B023,E731
-            if max(pool.map(step, range(len(M)))) > fused.LARGEST:
+    n, T = streams.steps, M.shape[1]
+    blocks, F, ends = np.empty((2, min(n, T), K)), np.zeros((len(M), K)), np.empty_like(M)
+    advance = compiled().stale_synchronous_inplace
+    with ThreadPoolExecutor(machine.cores()) as pool, ThreadPoolExecutor(1) as ahead:
+        draw_ahead = lambda first: ahead.submit(streams.fill, blocks[first // n % 2][: T - first], pool.map)  # noqa: E731
+        drawn = draw_ahead(0)
+        for first in range(0, T, n):
+            drawn.result()
+            if first + n < T:
+                drawn = draw_ahead(first + n)
+            X = blocks[first // n % 2][: T - first]
+            if (
+                max(advance(X, F[p], ends[p], first, s, comm_s) for p, s in enumerate(slacks))
+                > compiled().LARGEST
+            ):
                 return False
     M[:] = ends
     return bool(np.isfinite(ends).all())
