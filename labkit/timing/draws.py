@@ -68,10 +68,10 @@ def draw(law: Fleet, K: int, T: int, seed: int) -> FloatArray:
 
 @cache
 def compiled() -> Any:
-    """The module `fused`; None where numba is not installed (``pip install 'labkit[fast]'``)."""
+    """The module `fused`; None without numba (``pip install 'labkit[fast]'``), or where it finds no place for its cache."""
     try:
         from labkit.timing import fused
-    except ImportError:
+    except (ImportError, RuntimeError):
         return None
     return fused
 
@@ -91,7 +91,7 @@ class Streams:
         self.steps = max(1, min(8 * _BLOCK // K, 1024), 16 * len(changes))  # many small runs: in long rows
         self.drawn = 0
         self._parts: list[tuple[int, NDArray[np.uint64], list[tuple[Law, int, int]]]] = []
-        states, wide = compiled().seeded(hashed(integer("seed", seed), K)), max(1, _BLOCK // self.steps)
+        states, wide = compiled().seeded(hashed(integer("seed", seed), K)), max(64, _BLOCK // self.steps)
         for a in range(0, K, wide):
             b = min(a + wide, K)
             cuts = [a, *(rank for rank in changes if a < rank < b), b]
@@ -106,8 +106,12 @@ class Streams:
             for a, state, runs in self._parts[which::lanes]:
                 q = np.empty((len(out), state.shape[1]))
                 compiled().draw_inplace(state, q)
-                for own, i, j in runs:
-                    out[:, i:j] = own._rows(q.T[i - a : j - a], self.drawn).T
+                for (
+                    own,
+                    i,
+                    j,
+                ) in runs:  # in one piece: of numbers far apart some versions of numpy take other logarithms
+                    out[:, i:j] = own._rows(np.ascontiguousarray(q[:, i - a : j - a]).T, self.drawn).T
 
         list(over(lane, range(lanes)))
         self.drawn += len(out)
