@@ -27,6 +27,7 @@ from labkit.timing.policy import (
     parse_policy,
 )
 from labkit.timing.report import StragglerReport, straggler_report
+from labkit.timing.sweep import sweep
 from labkit.timing.timeline import Kind, Timeline
 from labkit.timing.updates import Updates
 
@@ -62,4 +63,5 @@ __all__ = [
     "parse_policy",
     "sample_max",
     "straggler_report",
+    "sweep",
 ]

@@ -3,14 +3,19 @@
 Worker k draws from ``np.random.default_rng([seed, k])``, whoever else is there. To make ten thousand generators one by
 one costs more than to draw ten million numbers from them, and nearly all of it goes into the hashing of the seeds (numpy's
 ``SeedSequence``, after O'Neill 2015, *Developing a seed_seq alternative*). So the seeds of all ranks are hashed together
-here, by the same arithmetic; numpy promises that it will not change (NEP 19), and a test compares.
+here, by the same arithmetic; numpy promises that it will not change (NEP 19), and a test compares. Where numba is installed
+and there are a million times to draw, all the generators run side by side too (`Streams`), and a stream for each worker
+costs less than one for all.
 
 Symbols: K workers, T steps.
 """
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,10 +23,13 @@ from numpy.random import PCG64, Generator
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
+from labkit import machine
 from labkit.checks import FloatArray, integer
-from labkit.timing.laws import Fleet
+from labkit.timing.laws import Fleet, Law
 
-_BLOCK = 32_768  # times that are made together: they stay in a core's own cache
+#: Times from which on it pays to have numba, whose import takes half a second.
+MANY = 1_000_000
+_BLOCK = 65_536  # times that are made together: they stay in a core's own cache
 _MASK = 0xFFFFFFFF
 
 
@@ -38,6 +46,12 @@ def draw(law: Fleet, K: int, T: int, seed: int) -> FloatArray:
     integer("T", T, least=1)
     law.groups(K)  # refuses a K that the law does not fit
     X = np.empty((K, T), order="F")
+    if K * T >= MANY and compiled():
+        streams = Streams(law, K, seed)
+        with ThreadPoolExecutor(machine.cores()) as pool:
+            for first in range(0, T, streams.steps):
+                streams.fill(X.T[first : first + streams.steps], pool.map)
+        return X
     seeds = _Seeds(hashed(integer("seed", seed), K))
     n = max(1, _BLOCK // T)
     for first in range(0, K, n):
@@ -50,6 +64,57 @@ def draw(law: Fleet, K: int, T: int, seed: int) -> FloatArray:
             k = list(alike)
             X[k[0] : k[-1] + 1] = own._rows(q[k[0] - first : k[-1] + 1 - first])
     return X
+
+
+@cache
+def compiled() -> Any:
+    """The module `fused`; None without numba (``pip install 'labkit[fast]'``), or where it finds no place for its cache."""
+    try:
+        from labkit.timing import fused
+    except (ImportError, RuntimeError):
+        return None
+    return fused
+
+
+class Streams:
+    """The streams of K workers, a few steps of all of them at a time. Needs `compiled`.
+
+    steps: how many at a time keep within a processor's cache.
+
+    The workers are dealt out in parts, whose numbers stay in a core's own cache between being made and becoming times.
+    """
+
+    def __init__(self, law: Fleet, K: int, seed: int) -> None:
+        one = next(iter(law.groups(K))) if len(law.groups(K)) == 1 else None
+        each = [] if one else [law.worker(rank) for rank in range(K)]
+        changes = [rank for rank in range(1, len(each)) if each[rank] != each[rank - 1]]
+        self.steps = max(1, min(8 * _BLOCK // K, 1024), 16 * len(changes))  # many small runs: in long rows
+        self.drawn = 0
+        self._parts: list[tuple[int, NDArray[np.uint64], list[tuple[Law, int, int]]]] = []
+        states, wide = compiled().seeded(hashed(integer("seed", seed), K)), max(64, _BLOCK // self.steps)
+        for a in range(0, K, wide):
+            b = min(a + wide, K)
+            cuts = [a, *(rank for rank in changes if a < rank < b), b]
+            runs = [(one or each[i], i, j) for i, j in pairwise(cuts)]
+            self._parts.append((a, np.ascontiguousarray(states[:, a:b]), runs))
+
+    def fill(self, out: FloatArray, over: Callable[..., Iterable[None]] = map) -> None:
+        """The next n times of each worker into out (n, K). over: ``map``, or that of a pool, over parts."""
+        lanes = machine.cores()
+
+        def lane(which: int) -> None:
+            for a, state, runs in self._parts[which::lanes]:
+                q = np.empty((len(out), state.shape[1]))
+                compiled().draw_inplace(state, q)
+                for (
+                    own,
+                    i,
+                    j,
+                ) in runs:  # in one piece: of numbers far apart some versions of numpy take other logarithms
+                    out[:, i:j] = own._rows(np.ascontiguousarray(q[:, i - a : j - a]).T, self.drawn).T
+
+        list(over(lane, range(lanes)))
+        self.drawn += len(out)
 
 
 def hashed(seed: int, K: int) -> NDArray[np.uint64]:

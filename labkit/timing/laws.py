@@ -87,8 +87,8 @@ class Law(Fleet):
         while True:
             yield from self.sample(rng, _BLOCK).tolist()
 
-    def _rows(self, q: FloatArray) -> FloatArray:
-        """(n, T) the first T times of n workers' streams; q: (n, T), 1 less their uniform numbers."""
+    def _rows(self, q: FloatArray, first: int = 0) -> FloatArray:
+        """(n, T) times of n workers' streams from step ``first`` on; q: (n, T), 1 less their uniform numbers."""
         return self._isf(q)
 
 
@@ -273,8 +273,8 @@ class Scaled(Law):
     def stream(self, rank: int, seed: int) -> Iterator[float]:
         return (self.factor * x for x in self.base.stream(rank, seed))
 
-    def _rows(self, q: FloatArray) -> FloatArray:
-        return self.factor * self.base._rows(q)
+    def _rows(self, q: FloatArray, first: int = 0) -> FloatArray:
+        return self.factor * self.base._rows(q, first)
 
 
 @dataclass(frozen=True)
@@ -298,10 +298,10 @@ class Recorded(Law):
         yield from self.times
         raise ValueError(self._exhausted())
 
-    def _rows(self, q: FloatArray) -> FloatArray:
-        if q.shape[1] > len(self.times):
+    def _rows(self, q: FloatArray, first: int = 0) -> FloatArray:
+        if first + q.shape[1] > len(self.times):
             raise ValueError(self._exhausted())
-        return np.broadcast_to(self.times[: q.shape[1]], q.shape)
+        return np.broadcast_to(self.times[first : first + q.shape[1]], q.shape)
 
     def _exhausted(self) -> str:
         n = len(self.times)

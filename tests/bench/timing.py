@@ -12,12 +12,14 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from unittest import mock
 
 import numpy as np
 from table import part
 
-from labkit import Link, Run, Simulated, launch
+from labkit import Link, Run, Simulated, launch, machine
 from labkit.collectives import Hierarchical, ring
 from labkit.timing import (
     Asynchronous,
@@ -25,8 +27,11 @@ from labkit.timing import (
     StaleSynchronous,
     Synchronous,
     draw,
+    draws,
+    policy,
     queue,
     sample_max,
+    sweep,
 )
 
 SHIFT, SCALE = 0.010, 0.020
@@ -173,45 +178,76 @@ def medians(times: int, **ways: Callable[[], object]) -> dict[str, float]:
     return {name: statistics.median(s) for name, s in spent.items()}
 
 
+def by_numpy(way: Callable[[], object]) -> Callable[[], object]:
+    """The same without numba."""
+
+    def run() -> object:
+        with mock.patch.object(draws, "compiled", none), mock.patch.object(policy, "compiled", none):
+            return way()
+
+    none = lambda: None  # noqa: E731
+    return run
+
+
 def stale_synchronous(times: int, rows: list, K: int = 10_000, T: int = 1_000) -> None:
     few, fewer = T // 20, T // 100  # steps of the loops; of simpy
-    rng, numpys = random.Random(7), np.random.default_rng(7)
+    rng, numpys, ssp = random.Random(7), np.random.default_rng(7), StaleSynchronous(SLACK)
     X, listed = draw(LAW, K, T, seed=7), drawn_by_loops(K, few, rng)
     m = medians(
         times,
-        drawing=lambda: StaleSynchronous(SLACK).ends(draw(LAW, K, T, seed=7), checked=True),
-        one_stream=lambda: StaleSynchronous(SLACK).ends(drawn_by_numpy(K, T, numpys), checked=True),
-        given=lambda: StaleSynchronous(SLACK).ends(X, checked=True),
-        looked_at=lambda: StaleSynchronous(SLACK).ends(X),
+        drawing=lambda: sweep([ssp], LAW, K, T, [7]),
+        only_drawing=lambda: drawn_in_blocks(K, T),
+        numpy=by_numpy(lambda: ssp.ends(draw(LAW, K, T, seed=7))),
+        one_stream=by_numpy(lambda: ssp.ends(drawn_by_numpy(K, T, numpys))),
+        given=lambda: ssp.ends(X),
+        numpy_given=by_numpy(lambda: ssp.ends(X)),
+        one_pass=X.max,
+        one_sum=X.sum,
         loops=lambda: loops(drawn_by_loops(K, few, rng), SLACK),
         loops_given=lambda: loops(listed, SLACK),
         simpy=lambda: by_simpy(K, fewer, SLACK, lambda k, t: SHIFT + rng.expovariate(1 / SCALE)),
-        sweep=lambda: [
-            StaleSynchronous(s).ends(Y, checked=True) for Y in [draw(LAW, K, T, 7)] for s in SWEEP
-        ],
-        loops_sweep=lambda: [loops(Y, s) for Y in [drawn_by_loops(K, few, rng)] for s in SWEEP],
+        slacks=lambda: sweep([StaleSynchronous(s) for s in SWEEP], LAW, K, T, [7]),
+        loops_slacks=lambda: [loops(Y, s) for Y in [drawn_by_loops(K, few, rng)] for s in SWEEP],
+        replicas=lambda: sweep([ssp], LAW, K, T, range(4)),
+        replicas_alone=lambda: on_one_core(lambda: sweep([ssp], LAW, K, T, range(4))),
     )
-    by, rate = T / few, K * T / m["given"]
+    looped, events = m["loops"] * T / few, m["simpy"] * T / fewer
     rows += [
+        ("SSP, 1e4 by 1e3, drawn from a stream per worker / plain loops", m["drawing"], looped, 1 / 100),
+        ("  the same / simpy (both scaled: 1/20, 1/100 of the steps)", m["drawing"], events, 1 / 2500),
+        ("  the same / by numpy from one stream", m["drawing"], m["one_stream"], 1.0),
+        ("  the same / drawing alone", m["drawing"], m["only_drawing"], None),
+        ("  by numpy, a stream per worker / plain loops", m["numpy"], looped, None),
+        ("  by numpy from one stream / plain loops", m["one_stream"], looped, None),
+        ("  a sweep of 8 slacks / plain loops", m["slacks"], m["loops_slacks"] * T / few, None),
+        ("  a sweep of 4 seeds / on one core", m["replicas"], m["replicas_alone"], None),
         (
-            "SSP, K = 1e4 by 1e3, a stream per worker / plain loops (1/20, scaled)",
-            m["drawing"],
-            m["loops"] * by,
-            1 / 60,
+            f"  times given: {K * T / m['given']:.2g} worker-steps/s / X.max()",
+            m["given"],
+            m["one_pass"],
+            1.25,
         ),
-        ("  the same / simpy (1/100 of it, scaled)", m["drawing"], m["simpy"] * T / fewer, 1 / 1500),
-        (
-            "  times drawn from one stream, as the loops do / plain loops",
-            m["one_stream"],
-            m["loops"] * by,
-            1 / 60,
-        ),
-        ("  the same / simpy", m["one_stream"], m["simpy"] * T / fewer, 1 / 1500),
-        ("  a sweep of 8 slacks, times drawn once / plain loops", m["sweep"], m["loops_sweep"] * by, None),
-        ("  times given / plain loops, times given", m["given"], m["loops_given"] * by, None),
-        (f"  times given: {rate:.2g} worker-steps/s / 1e9", m["given"], K * T / 1e9, 1.0),
-        ("  times given, and checked / 1e9 worker-steps/s", m["looked_at"], K * T / 1e9, None),
+        ("  the same / X.sum()", m["given"], m["one_sum"], 1.25),
+        ("  the same / plain loops", m["given"], m["loops_given"] * T / few, None),
+        ("  times given, by numpy / X.max()", m["numpy_given"], m["one_pass"], None),
     ]
+
+
+def drawn_in_blocks(K: int, T: int) -> None:
+    """All times, and none kept."""
+    if not draws.compiled():
+        draw(LAW, K, T, seed=7)
+        return
+    streams = draws.Streams(LAW, K, 7)
+    block = np.empty((streams.steps, K))
+    with ThreadPoolExecutor(machine.cores()) as pool:
+        for first in range(0, T, len(block)):
+            streams.fill(block[: T - first], pool.map)
+
+
+def on_one_core(way: Callable[[], object]) -> object:
+    with mock.patch.object(machine, "cores", lambda: 1):
+        return way()
 
 
 def the_slowest_of_a_million(times: int, rows: list, K: int = 1_000_000, draws: int = 10_000) -> None:
