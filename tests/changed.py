@@ -118,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
     run, left = chosen(tests, args.seconds - (time.perf_counter() - began), took, files)
     if run and not status:
         marks = "not browser and not alone and not weekly"
-        command = [*stages.PYTEST, *stages.TWO, "loadfile", *map(name, run), "-m", marks]
+        command = [*stages.PYTEST, *stages.WITHOUT, *stages.TWO, "loadfile", *map(name, run), "-m", marks]
         status = stages.run("tests", command, stages.TOOK.with_name("check.xml"))
         stages.remember(stages.TOOK.with_name("check.xml"))
         status = 0 if status == 5 else status  # 5: all of them are for another stage

@@ -24,6 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5"]
+WITHOUT = ["-p", "no:nbval"]  # its imports take every process four seconds, and only notebooks need them
 TWO = ["-n", "2", "--dist"]  # two at a time: launches mostly wait, and a small machine has two cores
 NBVAL = [
     *PYTEST,
@@ -35,20 +36,39 @@ NBVAL = [
     "-p",
     "no:cacheprovider",
 ]
+
+
+def marked(mark: str) -> list[str]:
+    """The files of tests that write this mark: to collect the others takes longer than some stages do."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [str(f.relative_to(ROOT)) for f in files if f"mark.{mark}" in f.read_text(encoding="utf-8")]
+
+
+def notebooks() -> list[str]:
+    """All notebooks: those that nobody has timed, then the longest first, so that two workers end together."""
+    times = json.loads((ROOT / "book" / "run_times.json").read_text(encoding="utf-8"))
+    found = sorted((ROOT / "notebooks").rglob("*.ipynb"))
+    found.sort(key=lambda f: -times.get(f.stem, {"seconds": float("inf")})["seconds"])
+    return [str(f.relative_to(ROOT)) for f in found if ".ipynb_checkpoints" not in f.parts]
+
+
 STAGES: list[tuple[str, list[str]]] = [
     ("lint", [sys.executable, "-m", "ruff", "check", "-q", "."]),
     ("format", [sys.executable, "-m", "ruff", "format", "-q", "--check", "."]),
     ("schemas", [sys.executable, "tests/schemas.py"]),
     ("house", [sys.executable, "tests/house.py"]),
     ("types", [sys.executable, "-m", "mypy"]),
-    ("tests", [*PYTEST, *TWO, "loadfile", "tests", "-m", "not browser and not alone and not weekly"]),
-    ("alone", [*PYTEST, "tests", "-m", "alone"]),
+    (
+        "tests",
+        [*PYTEST, *WITHOUT, *TWO, "loadfile", "tests", "-m", "not browser and not alone and not weekly"],
+    ),
+    ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
-    ("notebooks", [*NBVAL, *TWO, "loadscope", "notebooks"]),
+    ("notebooks", [*NBVAL, *TWO, "loadscope", "--no-loadscope-reorder", *notebooks()]),
     ("book", [sys.executable, "book/tools/build.py"]),
-    ("browser", [*PYTEST, *TWO, "loadgroup", "tests", "-m", "browser"]),
+    ("browser", [*PYTEST, *WITHOUT, *TWO, "loadgroup", *marked("browser"), "-m", "browser"]),
 ]
-ONLY_WHEN_NAMED = [("weekly", [*PYTEST, "tests", "-m", "weekly", "--timeout=1800"])]
+ONLY_WHEN_NAMED = [("weekly", [*PYTEST, *WITHOUT, *marked("weekly"), "-m", "weekly", "--timeout=1800"])]
 TOOK = (
     ROOT / ".pytest_cache" / "took.json"
 )  # seconds of each file of tests when it ran here last, for `make check`
