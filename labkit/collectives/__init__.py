@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from labkit.collectives.base import AllReduce, Collective
-from labkit.collectives.choose import Interval, best, crossovers
+from labkit.collectives.choose import Interval, best, crossovers, tied
 from labkit.collectives.hierarchical import Hierarchical, hierarchical
 from labkit.collectives.measure import Measured, measure_link
 from labkit.collectives.naive import naive
@@ -22,5 +22,6 @@ ALLREDUCES: Mapping[str, AllReduce] = {
 __all__ = [
     "ALLREDUCES", "AllReduce", "Collective", "Hierarchical", "Interval", "Measured", "Ring", "Server", "Torus",
     "all_gather", "best", "broadcast", "crossovers", "doubling", "halving", "hierarchical", "measure_link", "naive",
-    "own_chunk", "reduce_scatter", "ring", "server", "shared", "torus", "tree",
+    "own_chunk", "reduce_scatter", "ring", "server", "shared", "tied", "torus",
+    "tree",
 ]  # fmt: skip

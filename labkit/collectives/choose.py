@@ -4,11 +4,8 @@ On a given link an alpha-beta time is a straight line in n: short vectors want f
 two lines cross the choice changes (Thakur, Rabenseifner and Gropp 2005, section 4, switch algorithms so). Among several
 algorithms the best is the lowest line, so every one of them wins on one interval of sizes or not at all.
 
-A link that all of them share cannot say that one adds more numbers, or moves more memory, than another. Where that counts,
-as between processes of one machine, give each algorithm the link that was fitted to its own times.
-
-Symbols: K workers, n bytes of the vector; ``link``: one for all, or a mapping name -> ``Link``; ``forms``: name -> a
-collective such as ``ring``, or any closed form ``(K, nbytes, link) -> seconds`` that is linear in ``nbytes``.
+Symbols: K workers, n bytes of the vector; ``forms``: name -> a collective such as ``ring``, or any closed form
+``(K, nbytes, link) -> seconds`` that is linear in ``nbytes``.
 """
 
 from __future__ import annotations
@@ -17,10 +14,10 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from labkit.checks import number
 from labkit.network.linear import Form, evaluate, straight
 from labkit.network.link import Link
 
-Links = Link | Mapping[str, Link]
 #: Slopes or starts closer than this, relatively, are the same number, computed twice.
 SAME = 1e-12
 #: A vector so long that latency is lost in rounding; a power of two, so that dividing by it loses nothing.
@@ -35,18 +32,33 @@ class Interval(NamedTuple):
     name: str
 
 
-def best(K: int, nbytes: float, link: Links, forms: Mapping[str, Form]) -> str:
+def best(K: int, nbytes: float, link: Link, forms: Mapping[str, Form]) -> str:
     """The name in ``forms`` that costs least; in a tie (to 1e-12, relatively), the first of them.
 
     >>> best(16, 1e3, Link(1e-4, 1.25e8), ALLREDUCES), best(16, 1e8, Link(1e-4, 1.25e8), ALLREDUCES)
     ('doubling', 'halving')
     """
-    seconds = {name: evaluate(form, K, nbytes, _own(link, name)) for name, form in _some(forms).items()}
+    seconds = {name: evaluate(form, K, nbytes, link) for name, form in _some(forms).items()}
     least = min(seconds.values())
     return next(name for name, s in seconds.items() if math.isclose(s, least, rel_tol=SAME))
 
 
-def crossovers(K: int, link: Links, forms: Mapping[str, Form]) -> list[Interval]:
+def tied(K: int, nbytes: float, link: Link, forms: Mapping[str, Form], within: float) -> list[str]:
+    """The names in ``forms`` that cost at most 1 + ``within`` times the least, cheapest first: if several, clock them.
+
+    A link does not say what adding up costs, or moving memory; so what it predicts closer than its own times scatter
+    (``Fit.scatter``) it cannot tell apart. ValueError for a negative ``within``.
+
+    >>> tied(2, 4e7, Link(1e-4, 1e9), {"doubling": doubling, "ring": ring, "naive": naive}, within=0.1)
+    ['doubling', 'ring']
+    """
+    number("within", within, least=0)
+    seconds = {name: evaluate(form, K, nbytes, link) for name, form in _some(forms).items()}
+    most = min(seconds.values()) * (1 + within)
+    return sorted((name for name, s in seconds.items() if s <= most), key=lambda name: seconds[name])
+
+
+def crossovers(K: int, link: Link, forms: Mapping[str, Form]) -> list[Interval]:
     """Who costs least, from size 0 to infinity: intervals that follow on each other, each with its algorithm.
 
     Exact, as all are straight lines in n: no search. Between algorithms that cost the same throughout an interval, the first
@@ -55,7 +67,7 @@ def crossovers(K: int, link: Links, forms: Mapping[str, Form]) -> list[Interval]
     >>> [interval.name for interval in crossovers(8, Link(1e-4, 1e8), {"ring": ring, "tree": tree, "naive": naive})]
     ['tree', 'ring']
     """
-    lines = {name: _line(form, K, _own(link, name)) for name, form in _some(forms).items()}
+    lines = {name: _line(form, K, link) for name, form in _some(forms).items()}
     least = min(each.start_s for each in lines.values())
     lowest = [name for name, each in lines.items() if _same(each.start_s, least)]
     found: list[Interval] = []
@@ -91,15 +103,6 @@ def _line(form: Form, K: int, link: Link) -> _Line:
     if middle < LONG:  # else latency is all there is at any size
         straight(start + slope * middle, evaluate(form, K, middle, link), form, "nbytes")
     return _Line(start, slope)
-
-
-def _own(link: Links, name: str) -> Link:
-    """The link of algorithm ``name``."""
-    if not isinstance(link, Mapping):
-        return link
-    if name not in link:
-        raise ValueError(f"link must be a Link, or name one for each of forms, got none for {name!r}")
-    return link[name]
 
 
 def _same(x: float, y: float) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit import Simulated, launch
-from labkit.collectives import ALLREDUCES, best, crossovers, doubling, halving, naive, ring, tree
+from labkit.collectives import ALLREDUCES, best, crossovers, doubling, halving, naive, ring, tied, tree
 from labkit.network import Link
 from labkit.network.linear import evaluate
 
@@ -174,18 +174,16 @@ def test_what_is_no_choice_is_refused():
         crossover(lambda K, nbytes, link: link.alpha + nbytes**0.5, ring, 4, LINK)
 
 
-def test_each_algorithm_may_have_a_link_of_its_own():
-    """Two that cost the same on one link, where only one adds twice as many numbers: its own bytes take longer."""
-    forms = {"doubling": doubling, "ring": ring}
-    links = {"doubling": Link(1e-4, 0.5e9), "ring": Link(1e-4, 1e9)}
-    assert best(2, 4e7, links["ring"], forms) == "doubling"
-    assert best(2, 4e7, links, forms) == "ring"
-    assert best(2, 4e3, links, forms) == "doubling"
-    low, high = crossovers(2, links, forms)
-    assert (low.name, high.name) == ("doubling", "ring")
-    n = low.high  # 1e-4 + n / 5e8 = 2e-4 + n / 1e9
-    assert n == pytest.approx(1e5)
-    with pytest.raises(
-        ValueError, match="link must be a Link, or name one for each of forms, got none for 'ring'"
-    ):
-        best(2, 4e7, {"doubling": LINK}, forms)
+def test_what_a_link_cannot_tell_apart_is_a_tie_in_order_of_price():
+    forms = {
+        "ring": ring,
+        "naive": naive,
+        "doubling": doubling,
+    }  # of two workers: 2 alpha + n, 2 alpha + 2 n, alpha + n
+    link = Link(1e-4, 1e9)
+    assert tied(2, 4e7, link, forms, 0.0) == [best(2, 4e7, link, forms)] == ["doubling"]
+    assert tied(2, 4e7, link, forms, 0.1) == ["doubling", "ring"]
+    assert tied(2, 4e7, link, forms, 1.0) == ["doubling", "ring", "naive"]
+    assert tied(2, 4e3, link, forms, 0.9) == ["doubling"]  # a second alpha is no longer small
+    with pytest.raises(ValueError, match="within must be"):
+        tied(2, 4e7, link, forms, -0.1)
