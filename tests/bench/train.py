@@ -78,11 +78,14 @@ def step_rows(b: int, launches: int, turns: int) -> list[Row]:
             medians.setdefault(name, []).append(float(np.median(slower)))
     s = {name: statistics.median(v) for name, v in medians.items()}
     targets = TARGETS if b == 64 else {"bucketed": TARGETS["bucketed"]}
-    return [
+    rows: list[Row] = [
         (f"{name} / torch's DDP, b = {b}", s[name], s["torch"], targets.get(name))
         for name in s
         if name != "torch"
     ]
+    beyond = max(0.0, s["shared memory"] - s["alone"])
+    figure = f"shared memory, what it takes beyond alone / torch's DDP, b = {b}"
+    return [*rows, (figure, beyond, s["torch"], 0.07 if b == 64 else None)]
 
 
 def main() -> None:
