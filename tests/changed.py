@@ -26,9 +26,8 @@ import stages
 ROOT = stages.ROOT
 sys.path.insert(0, str(ROOT / "book" / "tools"))
 
-import closure  # noqa: E402
-
 import build  # noqa: E402
+import closure  # noqa: E402
 
 UNKNOWN_S = 8.0  # for a file of tests that has not been timed here
 BY_COMMAND = re.compile(r'"-m",\s*"labkit|-m labkit')  # reaches labkit without an import
