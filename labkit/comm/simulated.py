@@ -545,11 +545,7 @@ class _Cluster:
         end = start + pair.seconds(size.nbytes)
         source._out_free = to._in_free = send.end = recv.end = end
         send.start = recv.start = start
-        data, into = send.data, recv.data
-        if type(data) is type(into) is np.ndarray and data.ndim == into.ndim == 1:
-            into[...] = data
-        else:
-            deliver(data, into)
+        deliver(send.data, recv.data)
         comm = first.comm
         if comm._on is first:
             self.wake(comm, end)

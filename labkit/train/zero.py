@@ -67,7 +67,10 @@ class Sharded:
         adopt(comm, model, type(self).__name__)
         self.comm, self.model = comm, model
         self._zeros = symmetric_zeros(comm) if symmetric else plain_zeros
-        self._gather_inplace = partial((shared.all_gather_inplace if symmetric else all_gather.inplace), comm)
+        self._gather_inplace = partial(shared.all_gather_inplace if symmetric else all_gather.inplace, comm)
+        self._scatter_inplace = partial(
+            shared.reduce_scatter_inplace if symmetric else reduce_scatter.inplace, comm
+        )
         more_for = {p: {} if options_of is None else options_of(name, p) for name, p in named}
         self.flats = [Flat.of(comm, part, whole) for part in self._groups(named)]
         self.chunks, self.slices = self._place(), [f.high - f.low for f in self.flats]
@@ -173,8 +176,7 @@ class Zero1(Sharded):
                 elif p.grad.data_ptr() != view.data_ptr():
                     view.copy_(p.grad)
             sums.mul_(1 / self.comm.K)
-            scatter = reduce_scatter.inplace if self._zeros is plain_zeros else shared.reduce_scatter_inplace
-            scatter(self.comm, sums)
+            self._scatter_inplace(sums)
         self._update([s[f.low : f.high] for f, s in zip(self.flats, self._sums, strict=True)], max_norm)
         self._shared()
         self.zero_grad()
