@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lab notebooks sweeps seeds pdf slides bench gpu clean
+.PHONY: help book test check lab notebooks sweeps seeds pdf slides bench gpu lowest newest clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -52,6 +52,12 @@ bench: $(READY)  ## the performance table, ours beside its peers; the book's pag
 
 gpu: $(READY)  ## on a machine with a GPU: its tests, every lab, and book/results/<device>.json
 	@$(PY) tests/gpu/record.py
+
+lowest:  ## tests and two labs at the oldest versions pyproject.toml allows; another: WITH="torch==2.13.0"
+	@$(PYTHON) tests/bounds.py lowest $(WITH)
+
+newest:  ## the same at the newest versions there are, without our pins
+	@$(PYTHON) tests/bounds.py newest
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -57,12 +57,12 @@ class Report:
 
     @property
     def plan_command(self) -> str | None:
-        """The planner's command line with the measured link in it; None where nothing was measured."""
+        """The planner's example job on the measured link, as a command line; None where nothing was measured."""
         if self.measured is None:
             return None
         link = self.measured.link
         rates = f"--latency {written(link.alpha, 's')} --network {written(link.beta, 'bytes/s')}"
-        return f"python -m labkit plan --transport measured {rates}"
+        return f"python -m labkit plan --example --transport measured {rates}"
 
     def data(self) -> dict[str, Any]:
         """All of it as plain data, every number with its unit in the key, for JSON."""
@@ -93,7 +93,7 @@ class Report:
             lines.append(f"Measured between {self.measured.K} worker processes of this machine:")
             lines.append(str(self.measured))
             lines.append(
-                "The all-reduce's link is the one to plan with; your job's own numbers go behind it:"
+                "The all-reduce's link is the one to plan with; put your job's numbers for --example:"
             )
             lines.append(f"  {self.plan_command}")
         return "\n".join(lines)

@@ -6,13 +6,20 @@ import importlib
 from typing import Any
 
 
-def scipy(part: str) -> Any:
-    """The module ``scipy.<part>``, loaded when it is first used; ImportError with the remedy where scipy is missing."""
+def need(module: str, extra: str) -> Any:
+    """``module``, loaded when first used; ImportError with the remedy, labkit's ``extra``, where its package is missing."""
+    package = module.partition(".")[0]
     try:
-        return importlib.import_module(f"scipy.{part}")
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name not in ("scipy", f"scipy.{part}"):
+        if error.name not in (package, module):
             raise
         raise ImportError(
-            "this needs scipy, which is not installed: pip install 'labkit[scipy]', or just scipy"
+            f"this needs {package}, which is not installed: pip install 'labkit[{extra}]', or just {package}",
+            name=package,
         ) from None
+
+
+def scipy(part: str) -> Any:
+    """The module ``scipy.<part>``, as `need` has it."""
+    return need(f"scipy.{part}", "scipy")

@@ -1,19 +1,42 @@
-"""Constraints for pip: the oldest version that pyproject.toml allows of whatever the labs need, or none.
+"""Does labkit hold at the oldest versions that pyproject.toml allows of whatever the labs need, and at the newest there are?
 
-    python tests/bounds.py lowest > bounds.txt
-    python tests/bounds.py newest > bounds.txt
+    python tests/bounds.py lowest [NAME==VERSION ...]
+    python tests/bounds.py newest
 
-The weekly workflow installs with the one and with the other. Needs nothing but Python.
+makes an environment of its own in `_build/lowest` or `_build/newest`, runs tests there, and runs labs from top to bottom. An
+error in any output fails, also one that its cell survives, as that of a figure which cannot be shown. The weekly workflow
+calls both (`make lowest`, `make newest`). NAME==VERSION stands for a bound that cannot be had here, as an old torch without
+its gigabytes. Needs nothing but Python.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
+import venv
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+#: What runs the tests and the labs; of Jupyter the kernel alone, at its bound too.
+RUNNERS = [
+    "hypothesis",
+    "ipykernel",
+    "jupytext",
+    "nbclient",
+    "psutil",
+    "pytest>=9",
+    "pytest-timeout",
+    "pyyaml",
+]
+TESTS = ["show", "collectives", "comm/test_worlds.py", "network", "learn", "timing", "test_examples.py"]
+LABS = [
+    "10_3_synchronous_sgd",
+    "10_5_all_reduce",
+]  # plots, figures, an explorer, predictions, worker processes
 
 
 def requirements(extra: str | None = None) -> list[str]:
@@ -32,9 +55,64 @@ def constraints(versions: str) -> list[str]:
         raise ValueError(f"versions must be lowest or newest, got {versions!r}")
     if versions == "newest":
         return []
-    wanted = [*requirements(), *requirements("labs")]
+    kernel = [line for line in requirements("notebooks") if line.startswith("ipykernel")]
+    wanted = [*requirements(), *requirements("labs"), *kernel]
     return sorted({re.sub(r">=([\w.]+).*", r"==\1", line) for line in wanted if ">=" in line})
 
 
+def errors(cells: list[Any]) -> list[str]:
+    """What went wrong in the outputs of a notebook, a line each: errors, and tracebacks that were only printed."""
+    found = []
+    for n, cell in enumerate(cells, 1):
+        for output in cell.get("outputs", []):
+            if output["output_type"] == "error" and "raises-exception" not in cell["metadata"].get(
+                "tags", []
+            ):
+                found.append(f"code cell {n}: {output['ename']}: {output['evalue']}")
+            elif output["output_type"] == "stream" and "Traceback (most recent" in output["text"]:
+                found.append(f"code cell {n} prints: {output['text'].strip().splitlines()[-1]}")
+    return found
+
+
+def run_lab(name: str) -> list[str]:
+    """Run a lab in this Python's kernel; its `errors`."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    folder = ROOT / "notebooks"
+    nb = nbformat.read(folder / f"{name}.ipynb", as_version=4)
+    try:
+        NotebookClient(
+            nb, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}
+        ).execute()
+    except CellExecutionError as error:
+        return [str(error)]
+    return errors([cell for cell in nb.cells if cell.cell_type == "code"])
+
+
+def main(versions: str, *instead: str) -> int:
+    """Make the environment, run everything in it; the exit status."""
+    home = ROOT / "_build" / versions
+    others = {line.partition("==")[0]: line for line in instead}
+    pins = [others.get(line.partition("==")[0], line) for line in constraints(versions)]
+    venv.create(home, with_pip=True, clear=True)
+    (home / "bounds.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
+    python = home / "bin" / "python"
+    env = {**os.environ, "MPLBACKEND": "agg", "PIP_CONSTRAINT": str(home / "bounds.txt")}
+    subprocess.run([python, "-m", "pip", "install", "-q", f"{ROOT}[labs]", *RUNNERS], env=env, check=True)
+    tests = [f"tests/{name}" for name in TESTS]
+    failed = subprocess.run([python, "-m", "pytest", "-q", *tests], cwd=ROOT, env=env).returncode
+    del env["MPLBACKEND"]  # the kernel chooses its own: inline
+    for name in LABS:
+        lab = subprocess.run([python, __file__, "lab", name], cwd=ROOT, env=env).returncode
+        failed = failed or lab
+    return failed
+
+
 if __name__ == "__main__":
-    print("\n".join(constraints(*sys.argv[1:2])))
+    if sys.argv[1:2] == ["lab"]:
+        wrong = run_lab(sys.argv[2])
+        print("\n".join([f"{sys.argv[2]}: {'no error in any output' if not wrong else 'FAILED'}", *wrong]))
+        sys.exit(bool(wrong))
+    sys.exit(main(*sys.argv[1:]))

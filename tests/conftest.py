@@ -109,6 +109,7 @@ def make_figure() -> Callable[..., Any]:
     return made
 
 
+@pytest.hookimpl(optionalhook=True)  # there may be no xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile` the problem sets, which share one file of tests, are handed out a set at a time."""
     if config.getvalue("dist") != "loadfile":

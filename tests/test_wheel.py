@@ -81,6 +81,7 @@ import sys
 sys.path[:] = [sys.argv[1], *sys.path]
 import numpy as np
 import labkit, pkgutil, importlib
+from labkit.__main__ import main
 from labkit import Link, Simulated, check, launch
 from labkit.collectives import ring
 from labkit.learn import shakespeare
@@ -96,11 +97,22 @@ assert all((total == np.arange(8.0) * 3).all() for total in run.results)
 assert len(shakespeare().vocabulary) > 50
 def step(comm, batches, w, eta, decay, c): ...
 assert check("10.3-1", step).status == "todo"
-for needy in (lambda: LogNormal(1.0, 0.5).sf(1.0), lambda: launch(print, 2, world="processes")):
+from labkit.show import explorer, lanes, late, palette, predicted_measured
+for needy in (
+    lambda: LogNormal(1.0, 0.5).sf(1.0),
+    lambda: launch(print, 2, world="processes"),
+    lambda: importlib.import_module("labkit.train.recorder"),
+    lambda: lanes(run.timeline),
+    lambda: late(run.timeline, None),
+    lambda: predicted_measured([1.0], {"predicted": [1.0]}, xlabel="", ylabel=""),
+    palette.use_style,
+    lambda: explorer(print, K=[1]),
+):
     try:
         needy()
     except Exception as error:
         print(type(error).__name__ + ": " + str(error))
+sys.exit(main(["plan", "--example"]))
 """
 
 
@@ -128,10 +140,20 @@ def test_installed_beside_these_two_alone_it_imports_simulates_and_says_what_the
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
-    assert said[-2].startswith(
-        "ImportError: this needs scipy, which is not installed: pip install 'labkit[scipy]'"
+    assert len(said) == 8, done.stderr
+    assert said[1] == (
+        "LaunchError: world='processes' needs torch and cloudpickle, not installed here (pip install "
+        "'labkit[torch]', or just torch cloudpickle); world='simulated' does not"
     )
-    assert said[-1].startswith("LaunchError: world='processes' needs ")
-    assert "which is not installed (pip install 'labkit[torch]'" in said[-1]
+
+    def needs(package: str, extra: str) -> str:
+        return (
+            f"this needs {package}, which is not installed: pip install 'labkit[{extra}]', or just {package}"
+        )
+
+    matplotlib = [("matplotlib", "plots")] * 4
+    others = [("scipy", "scipy"), ("torch", "torch"), *matplotlib, ("ipywidgets", "labs")]
+    assert [said[0], *said[2:]] == [f"ImportError: {needs(*other)}" for other in others]
+    assert done.returncode == 2  # the planner's example, on stderr after its arguments
+    assert done.stderr.splitlines()[-1] == f"labkit plan: {needs('scipy', 'scipy')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 from abc import ABC, abstractmethod
@@ -126,16 +127,20 @@ def _choose(backend: str | None, device: str | None, K: int, gpus: int) -> tuple
 
 def room_for(K: int) -> Any:
     """torch, if it is there and this machine can host K processes; LaunchError otherwise, ValueError if K < 1."""
-    try:
-        import cloudpickle  # noqa: F401
-        import torch
-        import torch.distributed as dist
-    except ImportError as error:
-        missing = (error.name or "torch").split(".")[0]
+    missing = []
+    for name in "torch", "cloudpickle":
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            missing.append((error.name or name).split(".")[0])
+    if missing:
         raise LaunchError(
-            f"world='processes' needs {missing}, which is not installed (pip install 'labkit[torch]', or just "
-            f"{missing}); world='simulated' does not"
-        ) from None
+            f"world='processes' needs {' and '.join(missing)}, not installed here (pip install 'labkit[torch]', or "
+            f"just {' '.join(missing)}); world='simulated' does not"
+        )
+    import torch
+    import torch.distributed as dist
+
     if not dist.is_available() or not dist.is_gloo_available():
         raise LaunchError(
             "this build of torch has no torch.distributed with gloo; world='simulated' works without"

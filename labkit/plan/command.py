@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
             print("try --example, or --help")
             return 2
         return _plan(given)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, ImportError) as error:
         print(f"labkit plan: {error}", file=sys.stderr)
         return 2
 

@@ -3,17 +3,21 @@
     explorer(draw, labels={"slowdown": "slowdown λ"}, slowdown=(1.0, 5.0, 0.1, 2.0), K=[2, 8, 32])
 
 calls ``draw(slowdown=2.0, K=2)`` and again at every change. The picture is replaced in place as one image, so
-it does not flicker.
+it does not flicker. Where no kernel moves sliders (in a notebook that GitHub shows, say), the first picture stands alone.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+from labkit import extras
 from labkit.show.palette import style
+
+VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 def explorer(draw: Callable[..., Any], *, labels: Mapping[str, str] | None = None, **sliders: Any) -> Any:
@@ -23,8 +27,7 @@ def explorer(draw: Callable[..., Any], *, labels: Mapping[str, str] | None = Non
     labels: what to write beside a slider instead of its name. ValueError for anything else. Returns an ipywidgets box,
     sliders above the picture; a value that ``draw`` refuses with ValueError leaves it as it was, and is said under it.
     """
-    import ipywidgets
-
+    ipywidgets = extras.need("ipywidgets", "labs")
     if unknown := [name for name in labels or {} if name not in sliders]:
         raise ValueError(f"labels must name sliders, {', '.join(sliders)}, got {unknown[0]!r}")
     wide = {"style": {"description_width": "10em"}, "layout": ipywidgets.Layout(width="min(100%, 32em)")}
@@ -45,13 +48,19 @@ def explorer(draw: Callable[..., Any], *, labels: Mapping[str, str] | None = Non
 
     for slider in made.values():
         slider.observe(redraw, names="value")
-    return ipywidgets.VBox([*made.values(), image, said])
+
+    def bundle(box: Any, **_: Any) -> dict[str, Any]:
+        view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
+        return {"text/plain": repr(box), "image/png": base64.b64encode(first).decode(), VIEW: view}
+
+    # ipywidgets 7 displays by `_ipython_display_`, and 8 by a bundle without the picture
+    ours = {"_repr_mimebundle_": bundle, "_ipython_display_": None}
+    return type("VBox", (ipywidgets.VBox,), ours)([*made.values(), image, said])
 
 
 def _png(draw: Callable[..., Any], values: Mapping[str, Any]) -> bytes:
     """What ``draw(**values)`` draws; its figures are closed again."""
-    import matplotlib.pyplot as plt
-
+    plt = extras.need("matplotlib.pyplot", "plots")
     before, buffer = set(plt.get_fignums()), io.BytesIO()
     with style(), plt.ioff():
         try:

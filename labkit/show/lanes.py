@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from labkit import extras
 from labkit.checks import integer
 from labkit.show.palette import COMMUNICATE, COMPUTE, INK, WAIT, WIDTH_IN, style
 from labkit.timing.report import StragglerReport
@@ -66,8 +67,7 @@ def late(timeline: Timeline, report: StragglerReport, steps: int = 12) -> Any:
 
     report: what ``straggler_report(timeline)`` says. steps: >= 1.
     """
-    import matplotlib.pyplot as plt
-
+    plt = extras.need("matplotlib.pyplot", "plots")
     K, steps = timeline.K, min(integer("steps", steps, 1), timeline.T)
     shown, points = timeline.step >= timeline.T - steps, slice(timeline.T - steps, None)
     last = Timeline(

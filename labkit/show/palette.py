@@ -12,6 +12,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
+from labkit import extras
+
 INK = "#1A1A1A"
 PAPER = "#FFFFFF"
 COMPUTE = "#0072B2"  # blue
@@ -72,14 +74,10 @@ RC: dict[str, Any] = {
 
 def style() -> AbstractContextManager[None]:
     """Context in which matplotlib draws in the house style: ``with style(): ...``."""
-    import matplotlib
-
-    context: AbstractContextManager[None] = matplotlib.rc_context(RC)
+    context: AbstractContextManager[None] = extras.need("matplotlib", "plots").rc_context(RC)
     return context
 
 
 def use_style() -> None:
     """Draw everything from here on in the house style; for a notebook's first cell."""
-    import matplotlib
-
-    matplotlib.rcParams.update(RC)
+    extras.need("matplotlib", "plots").rcParams.update(RC)

@@ -531,4 +531,4 @@ def test_without_torch_the_simulation_works_and_processes_say_what_is_missing(ra
     done = ran([sys.executable, "-c", code], timeout=60, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "[0, 1]"
-    assert "world='processes' needs torch, which is not installed" in done.stdout
+    assert "world='processes' needs torch, not installed here" in done.stdout

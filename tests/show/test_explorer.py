@@ -1,10 +1,13 @@
 """An explorer redraws in place, and says what its function refuses."""
 
+import base64
+
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
 from labkit.show import explorer, palette
 
@@ -82,3 +85,11 @@ def test_the_function_may_return_an_axes_a_figure_or_nothing(what):
 def test_bad_sliders_are_refused(sliders, words):
     with pytest.raises(ValueError, match=words):
         explorer(draw, **sliders)
+
+
+def test_beside_the_sliders_a_notebook_keeps_the_first_picture():
+    made = explorer(draw, **SLIDERS)
+    formatted, _ = DisplayFormatter().format(made)
+    assert formatted["application/vnd.jupyter.widget-view+json"]["model_id"] == made.model_id
+    assert base64.b64decode(formatted["image/png"]) == bytes(made.children[2].value)
+    assert formatted["text/plain"].startswith("VBox(")
