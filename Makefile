@@ -1,11 +1,19 @@
-# What you can ask for. Everything needs only git, make and Python >= 3.11; the first call makes .venv.
+# What you can ask for. Everything needs only git, make and Python >= 3.11; the first call makes .venv. An environment that is
+# active (conda's other than its base, or a venv) is used instead, if labkit is in it: README says how to make one.
 PYTHON ?= python3
 # On Linux, PyPI's torch brings CUDA and weighs gigabytes. Without a GPU, save them:
 #   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 
+ACTIVE := $(or $(VIRTUAL_ENV),$(if $(filter-out base,$(CONDA_DEFAULT_ENV)),$(CONDA_PREFIX)))
+ACTIVE := $(filter-out $(CURDIR)/.venv,$(ACTIVE))
+ifneq ($(and $(ACTIVE),$(shell $(ACTIVE)/bin/python -I -c 'import labkit, jupyterlab' 2>/dev/null && echo yes)),)
+PY := $(ACTIVE)/bin/python
+READY :=
+else
 PY := .venv/bin/python
 READY := .venv/.ready
+endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
@@ -25,8 +33,8 @@ test: $(READY)  ## everything that CI checks, stage by stage; some of it: STAGES
 check: $(READY)  ## in a minute and a half, what your change is most likely to have broken; since: BASE=main
 	@$(PY) tests/changed.py --base $(or $(BASE),main)
 
-lab: $(READY)  ## open JupyterLab at notebooks/
-	@$(PY) -m jupyter lab --notebook-dir=notebooks
+lab: $(READY)  ## open JupyterLab at the first notebook
+	@$(PY) -m jupyter lab --config=book/lab/config.py
 
 notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has changed; ALL=1: all of them
 	@$(PY) book/tools/notebooks.py run $(if $(ALL),--all)
@@ -64,10 +72,10 @@ clean:  ## remove what was built; .venv stays
 	find . -path ./.venv -prune -o \( -name __pycache__ -o -name .ipynb_checkpoints \) -type d -prune -exec rm -rf {} +
 
 # Touched last, so an interrupted installation is taken up again.
-$(READY): pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "labkit needs Python 3.11 or newer, and $(PYTHON) is not: name one with 'make PYTHON=python3.12 ...'." >&2; exit 1; }
 	@echo "Making .venv from pyproject.toml and constraints.txt ..."
 	@$(PYTHON) -m venv .venv
-	@$(PY) -m pip install -qq -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[dev]' </dev/null
+	@.venv/bin/python -m pip install -qq -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[dev]' </dev/null
 	@touch $@

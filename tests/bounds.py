@@ -99,10 +99,11 @@ def main(versions: str, *instead: str) -> int:
     venv.create(home, with_pip=True, clear=True)
     (home / "bounds.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
     python = home / "bin" / "python"
-    env = {**os.environ, "MPLBACKEND": "agg", "PIP_CONSTRAINT": str(home / "bounds.txt")}
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env |= {"MPLBACKEND": "agg", "PIP_CONSTRAINT": str(home / "bounds.txt")}
     subprocess.run([python, "-m", "pip", "install", "-q", f"{ROOT}[labs]", *RUNNERS], env=env, check=True)
     tests = [f"tests/{name}" for name in TESTS]
-    failed = subprocess.run([python, "-m", "pytest", "-q", *tests], cwd=ROOT, env=env).returncode
+    failed = subprocess.run([python.with_name("pytest"), "-q", *tests], cwd=ROOT, env=env).returncode
     del env["MPLBACKEND"]  # the kernel chooses its own: inline
     for name in LABS:
         lab = subprocess.run([python, __file__, "lab", name], cwd=ROOT, env=env).returncode

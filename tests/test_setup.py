@@ -1,7 +1,8 @@
-"""The ways in agree: pyproject.toml, constraints.txt, environment.yml; and `import labkit` is light."""
+"""The ways in agree: pyproject.toml, constraints.txt, environment.yml, the Makefile; and `import labkit` is light."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 IMPORT_S = 0.3
 HEAVY = ("torch", "matplotlib", "scipy", "IPython")
 
@@ -57,13 +59,38 @@ def test_no_pin_binds_to_one_platform() -> None:
     assert not [name for name, version in constraints().items() if version.local]
 
 
-def test_environment_yml_pins_the_direct_dependencies_to_the_same_versions() -> None:
+def test_environment_yml_installs_what_make_does_at_the_same_versions() -> None:
     environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     by_pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
-    pinned = constraints()
-    wanted = {canonicalize_name(r.name): pinned[canonicalize_name(r.name)] for r in direct()}
-    assert pins(by_pip) == wanted
-    assert by_pip[-1] == "-e ."
+    wanted = ["-c constraints.txt", "-e .[dev]"]
+    assert [line for line in by_pip if "index-url" not in line] == wanted
+    assert "-c constraints.txt" in MAKEFILE and "-e '.[dev]'" in MAKEFILE
+
+
+def python_of_make(env: dict[str, str]) -> str:
+    """With which Python `make lab` would open JupyterLab in this environment."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("CONDA", "VIRTUAL_ENV", "MAKE"))}
+    asked = ["make", "-n", "lab"]
+    done = subprocess.run(asked, cwd=ROOT, env=clean | env, check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()[-1].removesuffix(" -m jupyter lab --config=book/lab/config.py")
+
+
+def test_make_uses_the_active_environment_where_labkit_is_in_it(tmp_path: Path) -> None:
+    for name, has in (("with", "true"), ("without", "false")):
+        python = tmp_path / name / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\n{has}\n")
+        python.chmod(0o755)
+    ours, other = str(tmp_path / "with"), str(tmp_path / "without")
+    assert python_of_make({"VIRTUAL_ENV": ours}) == f"{ours}/bin/python"
+    assert python_of_make({"CONDA_PREFIX": ours, "CONDA_DEFAULT_ENV": "labkit"}) == f"{ours}/bin/python"
+    for env in (
+        {},
+        {"VIRTUAL_ENV": other},
+        {"VIRTUAL_ENV": str(ROOT / ".venv")},  # made by make, which keeps it up to date
+        {"CONDA_PREFIX": ours, "CONDA_DEFAULT_ENV": "base"},
+    ):
+        assert python_of_make(env) == ".venv/bin/python"
 
 
 def test_environment_yml_has_a_python_that_pyproject_allows() -> None:

@@ -202,7 +202,7 @@ def test_the_history_gives_each_step_its_primary_reference() -> None:
         "DistributedDataParallel (2020)": "li2020", "FSDP": "zhao2023", "DiLoCo (2023)": "douillard2023",
         "16,384 GPUs": "dubey2024", "100,000 GPUs": "si2025",
     }  # fmt: skip
-    text = (ROOT / "book" / "index.md").read_text()
+    text = (ROOT / "book" / "history.md").read_text()
     known = set(re.findall(r"^@\w+\{([\w-]+),", (ROOT / "book" / "references.bib").read_text(), re.M))
     for step, key in steps.items():
         at = text.index(step)
