@@ -1,4 +1,4 @@
-"""JupyterLab as `make lab` opens it: at the first notebook, without text sources, and with figures that outlive their kernel."""
+"""JupyterLab as `make lab` opens it: at the first notebook, without text sources, with figures that outlive their kernel."""
 
 from __future__ import annotations
 
