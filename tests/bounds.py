@@ -103,7 +103,7 @@ def main(versions: str, *instead: str) -> int:
     env |= {"MPLBACKEND": "agg", "PIP_CONSTRAINT": str(home / "bounds.txt")}
     subprocess.run([python, "-m", "pip", "install", "-q", f"{ROOT}[labs]", *RUNNERS], env=env, check=True)
     tests = [f"tests/{name}" for name in TESTS]
-    failed = subprocess.run([python.with_name("pytest"), "-q", *tests], cwd=ROOT, env=env).returncode
+    failed = subprocess.run([python, "-m", "pytest", "-q", *tests], cwd=ROOT, env=env).returncode
     del env["MPLBACKEND"]  # the kernel chooses its own: inline
     for name in LABS:
         lab = subprocess.run([python, __file__, "lab", name], cwd=ROOT, env=env).returncode

@@ -1,4 +1,4 @@
-"""JupyterLab as `make lab` opens it: at the first notebook, without text sources, with figures that outlive their kernel."""
+"""JupyterLab as `make lab` opens it: the first notebook, no text sources, and figures that outlive their kernel."""
 
 from __future__ import annotations
 
