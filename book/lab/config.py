@@ -1,5 +1,5 @@
-"""JupyterLab as `make lab` opens it: at the first notebook, without the text sources beside the notebooks, and (overrides.json)
-with widgets stored in a notebook that is saved, so that its figures are there when it is opened again, its kernel long gone.
+"""JupyterLab as `make lab` opens it: at the first notebook, without the text sources beside the notebooks, and (as
+overrides.json says) with widgets stored in a notebook that is saved, so that its figures outlive their kernel.
 """
 
 from pathlib import Path
