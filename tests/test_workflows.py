@@ -113,3 +113,15 @@ def test_a_stage_that_does_not_exist_is_refused_before_anything_runs() -> None:
         [sys.executable, "tests/stages.py", "lint", "nonsense"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2 and "got nonsense" in done.stdout and "---" not in done.stdout
+
+
+def test_an_error_in_an_output_is_found_though_its_cell_ran_on() -> None:
+    def cell(tags: list[str], **output: Any) -> dict[str, Any]:
+        return {"metadata": {"tags": tags}, "outputs": [output]}
+
+    unshown = {"output_type": "error", "ename": "AttributeError", "evalue": "no such thing"}
+    printed = {"output_type": "stream", "text": "Traceback (most recent call last):\n  ...\nTypeError: so\n"}
+    cells = [cell([], output_type="stream", text="fine"), cell([], **unshown), cell([], **printed)]
+    wanted = cell(["raises-exception"], **unshown)
+    found = load("tests/bounds.py").errors([*cells, wanted])
+    assert found == ["code cell 2: AttributeError: no such thing", "code cell 3 prints: TypeError: so"]
