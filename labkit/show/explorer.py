@@ -51,7 +51,8 @@ def explorer(draw: Callable[..., Any], *, labels: Mapping[str, str] | None = Non
 
     def bundle(box: Any, **_: Any) -> dict[str, Any]:
         view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
-        return {"text/plain": repr(box), "image/png": base64.b64encode(first).decode(), VIEW: view}
+        words = f"{repr(box)[:110]}…"  # as ipywidgets has it: the rest of it says the same of each slider
+        return {"text/plain": words, "image/png": base64.b64encode(first).decode(), VIEW: view}
 
     # ipywidgets 7 displays by `_ipython_display_`, and 8 by a bundle without the picture
     ours = {"_repr_mimebundle_": bundle, "_ipython_display_": None}
