@@ -98,7 +98,7 @@ SETTLED = """() => {
   return every('.labkit-figure[data-figure]', (e) => e.dataset.live !== undefined)
     && every('.lk-svg', (e) => !e.clientWidth || Math.abs(e.clientWidth - e.getAttribute('width')) < 1.5)
     && every('.bd-article :is(div.math, span.math, .cell_output .text_html, .cell_output:has(> img), pre)',
-             (e) => !scrolls(e) || e.tabIndex === 0)
+             (e) => !scrolls(e) || e.tabIndex === 0 || !e.checkVisibility())
     && document.getAnimations().every((a) => a.playState !== 'running')
     && [...document.images].every((e) => e.complete || e.loading === 'lazy');
 }"""
