@@ -13,6 +13,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 #: The theme has every page load the index of the whole book (0.25 MB); only the page that searches reads it.
 OF_SEARCH = re.compile(r'\s*<script src="[^"]*\b(?:searchtools|language_data|searchindex)\.js"></script>')
 TWICE = re.compile(r"<title>(.+?) &#8212; \1</title>")  # the cover, whose name is the book's
@@ -52,6 +54,11 @@ def lighten(app: Any, error: Exception | None) -> None:
 
 
 def setup(app: Any) -> dict[str, bool]:
+    cite = yaml.safe_load((Path(app.srcdir) / "CITATION.cff").read_text("utf-8"))
+    app.config.myst_substitutions = {
+        "title": cite["title"], "authors": cite["authors"][0]["name"],
+        "version": cite["version"], "released": cite["date-released"],
+    }  # fmt: skip
     # In parts, MathJax is 0.4 MB less than its bundle, which carries a menu.
     # (Set here because sphinx-mathjax-offline overrides _config.yml.)
     app.config.mathjax_path = "mathjax/startup.js"
