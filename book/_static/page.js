@@ -8,6 +8,7 @@
     "span.math": "formula, scrolls sideways",
     ".pst-scrollable-table-container": "table, scrolls sideways",
     ".cell_output .text_html": "output, scrolls sideways",
+    ".cell_output:has(> img)": "figure, scrolls sideways",
     "pre": "code or output, scrolls sideways",
   };
   const boxes = () => document.querySelectorAll(Object.keys(BOXES).map((selector) => `.bd-article ${selector}`).join());
@@ -17,7 +18,7 @@
       const name = Object.entries(BOXES).find(([selector]) => box.matches(selector))[1];
       if (scrolls) {
         box.tabIndex = 0;
-        box.setAttribute("role", "region");
+        box.setAttribute("role", "group"); /* a region would be a landmark, and there are dozens of the same name */
         box.setAttribute("aria-label", name);
       } else if (box.getAttribute("aria-label") === name) {
         for (const attribute of ["tabindex", "role", "aria-label"]) box.removeAttribute(attribute);
@@ -39,6 +40,10 @@
       const page = arrow.closest("li")?.querySelector("a")?.textContent.trim() ?? "this part";
       arrow.setAttribute("aria-label", `Pages of ${page}`);
     }
+    /* The book's name stands above the sidebar's own landmarks. */
+    const cover = document.querySelector(".bd-sidebar-primary .navbar-brand")?.parentElement;
+    cover?.setAttribute("role", "navigation");
+    cover?.setAttribute("aria-label", "Cover");
     /* The bibliography calls itself a list, and has no list items. */
     for (const list of document.querySelectorAll('.citation-list[role="list"]')) list.removeAttribute("role");
     const typeset = window.MathJax?.startup?.promise ?? Promise.resolve();

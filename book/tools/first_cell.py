@@ -73,8 +73,3 @@ def address_in(nb: Any) -> str | None:
     code = next((cell.source for cell in nb.cells if cell.cell_type == "code"), "")
     found = _ADDRESS.search(code)
     return found[1] if found and code == source(found[1]) else None
-
-
-def readdress_inplace(nb: Any, address: str) -> None:
-    """Let the first cell of `nb`, which must be of this form, install from `address`."""
-    next(cell for cell in nb.cells if cell.cell_type == "code").source = source(address)

@@ -1,4 +1,4 @@
-"""A Sphinx extension: pages light enough for a phone.
+"""A Sphinx extension: pages light enough for a phone, which say what they are about.
 
 The theme loads all of Font Awesome as a script (1.5 MB) to draw nine icons that its style sheet already
 draws from a web font (0.16 MB); MathJax brings bundles, speech and notations which no page uses. An empty
@@ -13,9 +13,26 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 #: The theme has every page load the index of the whole book (0.25 MB); only the page that searches reads it.
 OF_SEARCH = re.compile(r'\s*<script src="[^"]*\b(?:searchtools|language_data|searchindex)\.js"></script>')
+TWICE = re.compile(r"<title>(.+?) &#8212; \1</title>")  # the cover, whose name is the book's
+FIRST = re.compile(
+    r"</h1>.*?<p>(.*?)</p>", re.S
+)  # of the text, that is: what stands under a title has a class
 KEPT_OF_MATHJAX = ("startup.js", "core.js", "input", "output", "a11y")
+
+
+def described(page: str) -> str:
+    """The page, with its first sentences (200 characters at most) where search engines and messengers look for them."""
+    if not (found := FIRST.search(page)):
+        return page
+    said = " ".join(re.sub(r"<[^>]+>|\\[()]", "", found[1]).replace(chr(34), "&quot;").split())
+    said = said if len(said) <= 200 else said[:199].rpartition(" ")[0] + "…"
+    meta = "".join(f'<meta {kind}="{name}" content="{said}" />' for kind, name in
+                   (("name", "description"), ("property", "og:description")))  # fmt: skip
+    return page.replace("</title>", f"</title>{meta}", 1)
 
 
 def lighten(app: Any, error: Exception | None) -> None:
@@ -32,10 +49,16 @@ def lighten(app: Any, error: Exception | None) -> None:
     for path in Path(app.outdir).rglob("*.html"):
         if path.name != "search.html":
             page = path.read_text(encoding="utf-8")
-            path.write_text(OF_SEARCH.sub("", page), encoding="utf-8")
+            page = described(TWICE.sub(r"<title>\1</title>", OF_SEARCH.sub("", page)))
+            path.write_text(page, encoding="utf-8")
 
 
 def setup(app: Any) -> dict[str, bool]:
+    cite = yaml.safe_load((Path(app.srcdir) / "CITATION.cff").read_text("utf-8"))
+    app.config.myst_substitutions = {
+        "title": cite["title"], "authors": cite["authors"][0]["name"],
+        "version": cite["version"], "released": cite["date-released"],
+    }  # fmt: skip
     # In parts, MathJax is 0.4 MB less than its bundle, which carries a menu.
     # (Set here because sphinx-mathjax-offline overrides _config.yml.)
     app.config.mathjax_path = "mathjax/startup.js"

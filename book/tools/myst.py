@@ -7,7 +7,7 @@ admonition with three colons; its options are the lines `:key: value` under its 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 CELL = re.compile(
@@ -35,10 +35,16 @@ def title(text: str) -> str:
     return found[1] if found else ""
 
 
-def plain(text: str, titles: Mapping[str, str], works: Mapping[str, Any]) -> str:
+def plain(
+    text: str,
+    titles: Mapping[str, str],
+    works: Mapping[str, Any],
+    address: Callable[[str, str], str] = lambda role, target: "",
+) -> str:
     """Text without roles, targets, comments and bibliographies: what a page would show for them.
 
-    titles: of pages, by the names of their files. works: pybtex's entries, by their keys.
+    titles: of pages, by the names of their files. works: pybtex's entries, by their keys. address: where a role leads
+    that names a place, "" for nowhere: then its words stay.
     """
 
     def role(found: re.Match[str]) -> str:
@@ -48,7 +54,9 @@ def plain(text: str, titles: Mapping[str, str], works: Mapping[str, Any]) -> str
             said = "; ".join(form.format(*_work(works[key.strip()])) for key in inside.split(","))
             return said if name == "cite:t" else f"({said})"
         shown, _, target = inside.partition("<")
-        return shown.strip() if target else titles.get(inside.rpartition("/")[2], inside)
+        shown = shown.strip() if target else titles.get(inside.rpartition("/")[2], inside)
+        place = address(name, target.rstrip("> ") or inside)
+        return f"[{shown}]({place})" if place else shown
 
     text = re.sub(r"^\([\w-]+\)=\n|^% .*\n|^```\{bibliography\}[\s\S]*?^```$", "", text, flags=re.M)
     return re.sub(r"\{([\w:]+)\}`([^`]+)`", role, text)

@@ -2,18 +2,19 @@
 
 `notebooks/NAME.md` (MyST Markdown, edited by people) is the source; `NAME.ipynb` beside it is made from it,
 executed and committed with its outputs: it is what Colab opens, what nbval checks and what the book
-renders.
+renders. Its text is plain Markdown (`portable`), its folded code and covered answers are folded there too.
 
     python book/tools/notebooks.py run [--all] [PATH ...]   re-execute what is stale (all: everything)
+    python book/tools/notebooks.py text [PATH ...]          give new prose to what has its code, executing nothing
     python book/tools/notebooks.py check [PATH ...]         say what is out of step; exit 1 if anything is
 
 Every notebook gets one cell more than its text: the first, which installs labkit where it is missing
-(`first_cell`). A new address for it needs no new execution.
+(`first_cell`). A new address for it needs no new execution, nor does new prose.
 
 File times play no part. The notebook's metadata keep three hashes: `source_sha256` of the text,
 `code_sha256` of the files of labkit behind it (`closure`), `outputs_sha256` of what came out (so that a number altered by
-hand shows even in a timing cell, whose output nbval ignores). `run` goes by the first two; `check` by the
-first and the last: whether the outputs still hold with today's labkit is nbval's question.
+hand shows even in a timing cell, whose output nbval ignores). `run` goes by the code of the cells and the second; `check`
+by the first and the last: whether the outputs still hold with today's labkit is nbval's question.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ sys.path.insert(0, str(Path(__file__).parent))  # also where this file is loaded
 
 import closure
 import first_cell
+import portable
+
+from labkit.show.predict import UNGUESSED
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("notebooks", "notebooks/exercises")
@@ -85,6 +89,7 @@ def sources(root: Path = ROOT) -> list[Path]:
 def read_source(md: Path, address: str = "") -> Any:
     """The unexecuted notebook that the text `md` describes, with a first cell that installs from `address`."""
     nb = jupytext.read(md, fmt="md:myst")
+    portable.undress_inplace(nb, md)
     first_cell.put_inplace(nb, address)
     nb.metadata.pop("jupytext", None)
     nb.metadata["kernelspec"] = dict(KERNELSPEC)
@@ -95,16 +100,10 @@ def read_source(md: Path, address: str = "") -> Any:
 
 def convert(md: Path, address: str = "") -> Any:
     """The unexecuted notebook of `md`; cells that the present .ipynb already has keep their ids."""
-    nb = read_source(md, address)
-    ipynb = md.with_suffix(".ipynb")
-    if ipynb.exists():
-        try:
-            old = nbformat.read(ipynb, as_version=4).cells
-        except Exception:  # an unreadable notebook is simply made afresh
-            old = []
-        for cell, j in zip(nb.cells, map_outputs_to_inputs(nb.cells, old), strict=True):
-            if j is not None and "id" in old[j]:
-                cell["id"] = old[j]["id"]
+    nb, old = read_source(md, address), stored(md.with_suffix(".ipynb")).cells
+    for cell, j in zip(nb.cells, map_outputs_to_inputs(nb.cells, old), strict=True):
+        if j is not None and "id" in old[j]:
+            cell["id"] = old[j]["id"]
     return nb
 
 
@@ -149,6 +148,8 @@ def tidy(nb: Any, source: Any) -> None:
             data = output.get("data", {})
             if len(data) > 1:
                 data.pop(WIDGET_VIEW, None)  # a random id into a state that is not stored
+            for kind in data.keys() & {"text/plain", "text/html"}:  # true of nobody who reads what is stored
+                data[kind] = data[kind].replace(f" {UNGUESSED}", "")
 
 
 def this_machine(root: Path) -> list[tuple[str, str]]:
@@ -201,17 +202,17 @@ def write_atomically(nb: Any, path: Path) -> None:
         raise
 
 
-def stored_address(ipynb: Path) -> str | None:
-    """The address in the first cell of `ipynb`; None if there is no such notebook or no such cell."""
+def stored(ipynb: Path) -> Any:
+    """The notebook `ipynb`; one without cells if there is none to read."""
     try:
-        return first_cell.address_in(nbformat.read(ipynb, as_version=4))
+        return nbformat.read(ipynb, as_version=4)
     except Exception:
-        return None
+        return nbformat.v4.new_notebook()
 
 
 def address_for(md: Path, root: Path) -> str:
     """Where the notebook of `md` installs labkit from: what is known here, else what it knew before."""
-    return first_cell.address(root) or stored_address(md.with_suffix(".ipynb")) or ""
+    return first_cell.address(root) or first_cell.address_in(stored(md.with_suffix(".ipynb"))) or ""
 
 
 def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
@@ -233,6 +234,29 @@ def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
     write_atomically(nb, md.with_suffix(".ipynb"))
 
 
+def refresh(md: Path, root: Path = ROOT) -> bool:
+    """Give the notebook of `md`, whose code has not changed, today's text, tags and address; whether that was news.
+
+    Nothing is executed. Outputs altered by hand stay as they are, and are found by `check`.
+    """
+    ipynb = md.with_suffix(".ipynb")
+    source, nb, old = (
+        read_source(md, address_for(md, root)),
+        convert(md, address_for(md, root)),
+        stored(ipynb),
+    )
+    for new, cell in zip(code_cells(nb), code_cells(old), strict=True):
+        new.execution_count, new.outputs = cell.execution_count, cell.outputs
+    hashes = recorded(ipynb) | {"source_sha256": digest(md.read_bytes())}
+    whole = hashes["outputs_sha256"] == outputs_digest(nb)
+    tidy(nb, source)
+    nb.metadata["labkit"] = hashes | ({"outputs_sha256": outputs_digest(nb)} if whole else {})
+    if nb == old:
+        return False
+    write_atomically(nb, ipynb)
+    return True
+
+
 def recorded(ipynb: Path) -> dict[str, str]:
     """The hashes stored in `ipynb`; none if there are none to read."""
     try:
@@ -246,24 +270,16 @@ def stale(md: Path, root: Path = ROOT) -> str:
     hashes = recorded(md.with_suffix(".ipynb"))
     if not hashes:
         return "it has not been executed"
-    if hashes.get("source_sha256") != digest(md.read_bytes()):
-        return "its text has changed"
-    if hashes.get("code_sha256") != code_digest(md, root):
-        return "labkit has changed"
-    if stored_address(md.with_suffix(".ipynb")) is None:
-        return "its first cell has changed"
-    return ""
+    if recoded(md):
+        return "its code has changed"
+    return "labkit has changed" if hashes.get("code_sha256") != code_digest(md, root) else ""
 
 
-def readdress(md: Path, root: Path = ROOT) -> bool:
-    """Give the notebook of `md`, which is in step, today's address; whether that was news. Nothing is executed."""
-    ipynb, address = md.with_suffix(".ipynb"), address_for(md, root)
-    if stored_address(ipynb) == address:
-        return False
-    nb = nbformat.read(ipynb, as_version=4)
-    first_cell.readdress_inplace(nb, address)
-    write_atomically(nb, ipynb)
-    return True
+def recoded(md: Path) -> bool:
+    """Whether the notebook of `md` has other code than its text, wherever it installs labkit from."""
+    old = stored(md.with_suffix(".ipynb"))
+    new = read_source(md, first_cell.address_in(old) or "")
+    return [c.source for c in code_cells(new)] != [c.source for c in code_cells(old)]
 
 
 def record_time(name: str, seconds: float, root: Path = ROOT) -> None:
@@ -340,7 +356,7 @@ def run(paths: list[Path], everything: bool, root: Path = ROOT) -> int:
     for md in paths:
         why = "asked for" if everything else stale(md, root)
         if not why:
-            print(f"{md.stem}: in step" + (", with a new address" if readdress(md, root) else ""))
+            print(f"{md.stem}: in step" + (", with new text" if refresh(md, root) else ""))
             continue
         print(f"{md.stem}: executing ({why}) ...", flush=True)
         began = time.perf_counter()
@@ -356,18 +372,30 @@ def run(paths: list[Path], everything: bool, root: Path = ROOT) -> int:
     return 1 if failed else 0
 
 
+def text(paths: list[Path]) -> int:
+    """Give every notebook its new prose; the number of those that must be executed first."""
+    left = [md for md in paths if recoded(md)]
+    for md in paths:
+        if md in left:
+            print(f"{md.stem}: its code has changed; execute it (run)", file=sys.stderr)
+        elif refresh(md):
+            print(f"{md.stem}: new text")
+    return 1 if left else 0
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make, execute and check the notebooks.")
-    parser.add_argument("task", choices=["run", "check"])
+    parser.add_argument("task", choices=["run", "text", "check"])
     parser.add_argument("--all", action="store_true", help="run: also what is in step")
     parser.add_argument("paths", nargs="*", type=Path, help="texts or notebooks (default: all of them)")
     args = parser.parse_intermixed_args(argv)
     chosen = [p.resolve().with_suffix(".md") for p in args.paths]
-    if args.task == "run":
+    if args.task != "check":
         missing = [p for p in chosen if not p.exists()]
         if missing:
             parser.error(f"there is no text source {missing[0]}")
-        return run(chosen or sources(), args.all)
+        paths = chosen or sources()
+        return run(paths, args.all) if args.task == "run" else text(paths)
     orphans = (p.with_suffix(".md") for folder in FOLDERS for p in (ROOT / folder).glob("*.ipynb"))
     return check(chosen or sorted({*sources(), *orphans}))
 

@@ -149,7 +149,7 @@ def page(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]], mutants: dic
                 lines.append(f"| {objective.replace('|', '&#124;')} | {which} | {points} | {caught or ''} |")
     exercises = [e for s in sets.values() for e in s.values()]
     words, kinds = sum(bool(e.rubric) for e in exercises), Counter(e.kind for e in exercises)
-    lines += ["\n## The kinds of work\n", "| | | exercises |\n|---|---|---:|"]
+    lines += ["\n## The kinds of work\n", "| kind | what it asks | exercises |\n|---|---|---:|"]
     lines += [f"| *{kind}* | {what} | {kinds[kind]} |" for kind, what in KINDS.items()]
     lines.append(
         f"\nIn all: {len(all_labs)} labs, {sum(len(x.objectives) for x in all_labs)} objectives, {len(exercises)} exercises "

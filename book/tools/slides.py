@@ -18,12 +18,11 @@ from pathlib import Path
 import contents
 import myst
 import nbformat
+import portable
 from nbconvert.exporters import SlidesExporter
 from nbformat import NotebookNode as Cell
-from pybtex.database import parse_file
 
 from labkit.show.figures.sources import names, script
-from labkit.show.predict import _NONE as UNGUESSED
 
 ROOT = Path(__file__).resolve().parents[2]
 REVEAL = "https://unpkg.com/reveal.js@5.2.1"
@@ -31,8 +30,6 @@ LINES = 22  # of code and output that a slide holds beside a sentence
 PIECE = re.compile(r"(^:::\{admonition\}[\s\S]*?^:::$|^#{1,4} .+$)", re.M)
 KEPT = re.compile(r"^(?:[-*] |\||\d+\. |\\begin)|\$\$", re.M)  # lists, tables and formulas
 SENTENCE = re.compile(r"(?<=[.:?!])\s+(?=[*$`]?[A-Z])")
-WORKS = parse_file(ROOT / "book" / "references.bib").entries
-TITLES = {p.stem: myst.title(p.read_text("utf-8")) for p in ROOT.glob("notebooks/**/*.md")}
 
 
 def seen(prose: str) -> str:
@@ -51,7 +48,7 @@ def seen(prose: str) -> str:
 def pieces(source: str) -> list[tuple[str, str, str]]:
     """The pieces of a text cell: (slide type, "" for text without a heading; what is shown; notes)."""
     out, head = [], ""
-    for part in PIECE.split(myst.plain(source, TITLES, WORKS)):
+    for part in PIECE.split(myst.plain(source, portable.titles(), portable.works())):
         kind = "slide" if re.match("##? ", head) else "subslide" if head else ""
         if part.startswith("#"):
             head += f"{part}\n\n"
@@ -75,8 +72,6 @@ def code(cell: Cell) -> list[Cell]:
         if "image/png" in data:  # as HTML: nbconvert's own image has no place for what the figure shows
             png = data.pop("image/png").strip()
             data["text/html"] = f'<img alt="{alt}" src="data:image/png;base64,{png}">'
-        if "text/html" in data:
-            data["text/html"] = data["text/html"].replace(f" {UNGUESSED}", "")
     hidden = "labkit-predict" in str(outputs) or "hide-input" in tags
     if "remove-cell" in tags or (hidden and not outputs):
         return []
@@ -95,7 +90,9 @@ def _cell(cell: Cell, kind: str, hidden: bool, outputs: list[Cell], name: str = 
 
 def deck(lab: str) -> Cell:
     """The lab's notebook in slides. Text without a heading stands above the code it introduces, or only in the notes."""
-    notebook = nbformat.read(ROOT / "notebooks" / f"{lab}.ipynb", as_version=4)
+    path = ROOT / "notebooks" / f"{lab}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    portable.dress_inplace(notebook, path.with_suffix(".md"))
     cells, waiting = [], ("", "", "")
 
     def settle(kind: str = "") -> None:

@@ -28,7 +28,7 @@ from labkit.show.figures import stills
 from labkit.show.palette import GUESS
 
 _CLOSE = 0.05  # a guess this near, relatively, counts as right
-_NONE = "You made no guess this time: next time, write one down first."
+UNGUESSED = "You made no guess this time: next time, write one down first."
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Prediction:
         if self.choices:
             right = self._among("answer", answer)
             if self.guess is None:
-                return f"It is: {right}. {_NONE}"
+                return f"It is: {right}. {UNGUESSED}"
             return f"You said {self.guess}, and {right} it is." if self.guess == right else (
                 f"You said {self.guess}; it is {right}."
             )  # fmt: skip
@@ -79,7 +79,7 @@ class Prediction:
             raise ValueError(f"answer must be a finite number, got {answer!r}")
         truth, it_is = _digits(float(answer)), self._said(answer)
         if self.guess is None:
-            return f"It is {it_is}. {_NONE}"
+            return f"It is {it_is}. {UNGUESSED}"
         guess, said = float(self.guess), self._said(self.guess)
         off = abs(guess - truth)
         if off == 0:

@@ -199,14 +199,16 @@ def test_what_a_machine_offers_is_one_phrase(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_new_address_reaches_a_notebook_without_running_it(
     notebooks: ModuleType, first_cell: Any, tmp_path: Path
 ) -> None:
-    root = project(tmp_path, url=HOME)
+    root = project(tmp_path)
     md, ipynb = root / "page.md", root / "page.ipynb"
-    notebook(ipynb, first_cell, "")
     md.write_text("# A page\n\n```{code-cell} ipython3\n1 + 1\n```\n")
-    assert notebooks.readdress(md, root) and not notebooks.readdress(md, root)
+    notebooks.make(md, root)
+    project(root, url=HOME)
+    assert not notebooks.stale(md, root)
+    assert notebooks.refresh(md, root) and not notebooks.refresh(md, root)
     assert first_cell.address_in(nbformat.read(ipynb, as_version=4)) == HOME
     project(root)  # the address is forgotten; the notebook keeps what it knew
-    assert not notebooks.readdress(md, root)
+    assert not notebooks.refresh(md, root)
 
 
 def test_every_text_gets_the_cell_before_its_first_code_and_a_page_without_code_does_not(
@@ -224,8 +226,9 @@ def test_every_text_gets_the_cell_before_its_first_code_and_a_page_without_code_
 def test_another_first_cell_than_the_template_s_is_noticed(
     notebooks: ModuleType, first_cell: Any, tmp_path: Path
 ) -> None:
-    ipynb = tmp_path / "page.ipynb"
-    notebook(ipynb, first_cell, None)
-    assert notebooks.stored_address(ipynb) is None
-    notebook(ipynb, first_cell, "")
-    assert notebooks.stored_address(ipynb) == ""
+    md = tmp_path / "page.md"
+    md.write_text("# A page\n\n```{code-cell} ipython3\n1 + 1\n```\n")
+    notebook(md.with_suffix(".ipynb"), first_cell, None)
+    assert notebooks.recoded(md)
+    notebook(md.with_suffix(".ipynb"), first_cell, HOME)
+    assert not notebooks.recoded(md)

@@ -24,6 +24,7 @@ from labkit.show import palette
 from labkit.show.predict import _amount
 
 ROOT = Path(__file__).resolve().parents[2]
+PREDICT = "**Predict first**"  # a box, in the notebook's plain Markdown
 LABS = [ROOT / "notebooks" / f"{name}.ipynb" for name in contents.labs()]
 
 
@@ -135,9 +136,9 @@ def test_a_lab_asks_before_it_answers_and_does_not_tell(path: Path) -> None:
         j, reveal = answers[question["key"]]
         truth = json.loads(base64.b64decode(str(reveal["data-truth"])))
         assert i < j and "hide-output" in cells[j]["metadata"]["tags"], question["question"]
-        assert "class: predict" in source[i - 1], "a question stands in a box of its own"
+        assert PREDICT in source[i - 1], "a question stands in a box of its own"
         assert not any(re.search(r"^#+ ", text, re.MULTILINE) for text in source[i:j] if text), "one section"
-        box = source[i - 1].rsplit("class: predict", 1)[1]
+        box = source[i - 1].rsplit(PREDICT, 1)[1]
         for text in (objectives, box, *source[i:j]):
             assert not told(text, truth, question["unit"]), f"{question['question']} {truth} is told: {text}"
 

@@ -74,7 +74,7 @@ def test_an_executed_notebook_is_in_step_and_stores_what_it_printed(notebooks: M
     nb = nbformat.read(md.with_suffix(".ipynb"), as_version=4)
     assert [c.execution_count for c in nb.cells if c.cell_type == "code"] == [1, 2, 3]
     assert nb.cells[-1].outputs[0].text == "42\n"
-    assert nb.cells[2].metadata == {"tags": ["hide-input"]}
+    assert nb.cells[2].metadata == {"tags": ["hide-input"], "jupyter": {"source_hidden": True}}
 
 
 def test_file_times_play_no_part(notebooks: ModuleType, md: Path) -> None:
@@ -96,9 +96,27 @@ def test_a_notebook_made_twice_differs_in_nothing(notebooks: ModuleType, md: Pat
 
 def test_an_edited_text_is_stale_and_out_of_step(notebooks: ModuleType, md: Path) -> None:
     md.write_text(TEXT.replace("x = 40", "x = 41"))
-    assert "text has changed" in notebooks.stale(md, md.parents[1])
+    assert "code has changed" in notebooks.stale(md, md.parents[1])
     found = " ".join(notebooks.problems(md))
     assert "has changed since" in found and "other than those of tiny.md" in found
+
+
+def test_new_prose_is_out_of_step_and_needs_no_execution(notebooks: ModuleType, md: Path) -> None:
+    md.write_text(TEXT.replace("Some words.", "Other words."))
+    assert notebooks.stale(md, md.parents[1]) == "" and "has changed since" in notebooks.problems(md)[0]
+    before = nbformat.read(md.with_suffix(".ipynb"), as_version=4)
+    assert notebooks.refresh(md, md.parents[1]) and not notebooks.refresh(md, md.parents[1])
+    assert notebooks.problems(md) == []
+    after = nbformat.read(md.with_suffix(".ipynb"), as_version=4)
+    assert "Other words." in [c.source for c in after.cells]
+    assert [c.get("outputs") for c in after.cells] == [c.get("outputs") for c in before.cells]
+
+
+def test_new_prose_does_not_hide_an_output_altered_by_hand(notebooks: ModuleType, md: Path) -> None:
+    edit(md, lambda nb: nb.cells[-1].outputs[0].update(text="43\n"))
+    md.write_text(TEXT.replace("Some words.", "Other words."))
+    notebooks.refresh(md, md.parents[1])
+    assert "outputs other than those" in " ".join(notebooks.problems(md))
 
 
 def test_changed_labkit_code_makes_a_notebook_stale_but_not_out_of_step(

@@ -30,3 +30,16 @@ def test_what_the_book_does_not_say_is_not_found(visiting: Any) -> None:
     with visiting("search.html?q=zzyzx") as seen:
         expect(seen.page.get_by_text("did not match any documents").first).to_be_visible()
         expect(seen.page.locator("#search-results li a")).to_have_count(0)
+
+
+def test_what_is_found_is_readable_by_night_and_stands_beside_the_magnifier(visiting: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with visiting("search.html?q=straggler", color_scheme="dark") as seen:
+        expect(seen.page.locator("#search-results .highlighted").nth(5)).to_be_visible()
+        found = Axe().run(seen.page, options={"runOnly": ["color-contrast"]})
+        assert found.violations_count == 0, found.generate_report()
+        field = seen.page.locator(".bd-search-container input[name=q]")
+        left = float(field.evaluate("e => parseFloat(getComputedStyle(e).paddingLeft)"))
+        icon = seen.page.locator(".bd-search-container .bd-search i").bounding_box()
+        assert icon["x"] + icon["width"] <= field.bounding_box()["x"] + left

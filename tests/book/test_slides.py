@@ -71,7 +71,7 @@ def test_the_page_keeps_what_figures_show_and_asks_no_host_but_that_of_reveal():
     ],
 )  # fmt: skip
 def test_roles_become_what_a_page_shows(said, shown):
-    assert slides.myst.plain(said, slides.TITLES, slides.WORKS) == shown
+    assert slides.myst.plain(said, slides.portable.titles(), slides.portable.works()) == shown
 
 
 def test_of_prose_the_first_sentence_stays_and_lists_and_formulas_with_what_introduces_them():

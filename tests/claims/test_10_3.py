@@ -89,3 +89,102 @@ def test_10_3_clock(verdict):
         ranks[6] /= 0.7
         longest = max(longest, ranks.max() + 22 * (1 - share))
     assert verdict == ("true" if longest > 0.95 * 41 else "false")
+
+
+def test_10_3_last(verdict):
+    """Three jobs replayed by workers that take turns, each going on as far as what it waits for has come."""
+    import math
+    from collections import defaultdict
+    from pathlib import Path
+
+    stored = np.load(Path(__file__).parents[2] / "notebooks" / "traces" / "jobs.npz")
+    tail = ["norms", "embedding", "scatter", "clip", "optimizer"]
+
+    def programs(labels, S):
+        """What a worker of each stage does, in order."""
+        ops = [(what, int(i), int(s)) for what, i, s in (label.split("|") for label in labels)]
+        for s in range(S):
+            of = [op for op in ops if op[2] == s]
+            ends = [op for what in tail for op in of if op[0] == what]
+            yield [("gather", 0, s), *(op for op in of if op[0] in ("forward", "backward")), *ends]
+
+    def one_step(lines, seconds, D):
+        """seconds(op, d); when the last worker is done."""
+        S = len(lines)
+        clock = dict.fromkeys(((d, s) for d in range(D) for s in range(S)), 0.0)
+        at, sent, waiting = dict.fromkeys(clock, 0), {}, defaultdict(dict)
+        moved = True
+        while moved:
+            moved = False
+            for (d, s), now in list(clock.items()):
+                while at[d, s] < len(lines[s]):
+                    op = what, i, _ = lines[s][at[d, s]]
+                    start = now
+                    if what in ("forward", "backward"):
+                        source = s - 1 if what == "forward" else s + 1
+                        if 0 <= source < S:
+                            if (what, i, d, source) not in sent:
+                                break
+                            start = max(now, sent[what, i, d, source] + seconds((what + " receive", i, s), d))
+                        now = sent[what, i, d, s] = start + seconds(op, d)
+                    elif what in ("gather", "scatter", "clip", "embedding"):
+                        stages = [r for r in range(S) if any(x[0] == what for x in lines[r])]
+                        group = what, s if what in ("gather", "scatter") else d if what == "embedding" else -1
+                        size = {"clip": D * S, "embedding": len(stages)}.get(what, D)
+                        waiting[group][d, s] = now
+                        if len(waiting[group]) < size:
+                            break
+                        now = max(waiting[group].values()) + seconds(op, d)
+                    else:
+                        now += seconds(op, d)
+                    at[d, s], clock[d, s], moved = at[d, s] + 1, now, True
+        assert all(at[d, s] == len(lines[s]) for d, s in at), "somebody waits for ever"
+        return max(clock.values())
+
+    def job(name, steps):
+        """Slowdown, ranks that come last too often by stage, and the share of the loss that curing (d, s) wins."""
+        labels, us, came = (stored[f"{name}_{what}"] for what in ("ops", "us", "came_us"))
+        S, D, T = came.shape
+        lines, kinds = list(programs(labels.tolist(), S)), defaultdict(list)
+        for label, rows in zip(labels.tolist(), us, strict=True):
+            kinds[label.split("|")[0]] += rows.ravel().tolist()
+        usual = {
+            kind: float(
+                np.mean(all_of) if kind in ("forward", "backward", "optimizer") else np.median(all_of)
+            )
+            for kind, all_of in kinds.items()
+        }
+        table = {(w, int(i), int(s)): k for k, (w, i, s) in enumerate(x.split("|") for x in labels.tolist())}
+
+        def mean(cured):
+            def seconds(t):
+                return lambda op, d: usual[op[0]] if cured(d, op[2]) else float(us[table[op], d, t])
+
+            return float(np.mean([one_step(lines, seconds(t), D) for t in range(0, T, T // steps)]))
+
+        real, best = mean(lambda d, s: False), mean(lambda d, s: True)
+        named = {}
+        for s in range(S):
+            last = [max(range(D), key=lambda d: came[s, d, t]) for t in range(T)]
+            for d in range(D):
+                n = last.count(d)
+                tail_p = sum(math.comb(T, k) * (D - 1) ** (T - k) for k in range(n, T + 1)) / D**T
+                if tail_p * D <= 0.01:
+                    named.setdefault(s, []).append(d)
+        wins = {
+            (d, s): (real - mean(lambda k, r, d=d, s=s: (k, r) == (d, s))) / (real - best)
+            for s in named
+            for d in named[s]
+        }
+        return real / best, named, wins
+
+    slow, named, wins = job("a", 4)
+    assert 1.9 < slow < 2.1 and named == {s: [0] for s in range(4)}
+    innocent = [who for who, won in wins.items() if won < 0.05]
+    assert wins[0, 0] > 0.95 and len(innocent) == 3
+    nobody = job("b", 4)
+    assert nobody[0] > 1.4 and nobody[1] == {}
+    little = job("c", 8)
+    assert little[0] > 1.1 and {d for each in little[1].values() for d in each} == {1}
+    right = not innocent and bool(nobody[1]) and max(little[2].values()) > 0.5
+    assert verdict == ("true" if right else "false")

@@ -126,3 +126,24 @@ def test_10_5_grows(verdict):
     assert [way.__name__ for way, beyond in without.items() if beyond] == ["tree", "server"]
     verdict_here = "true" if all(without.values()) else "true if" if any(with_latency.values()) else "false"
     assert verdict == verdict_here
+
+
+def test_10_5_two_gpus(verdict):
+    """Two times of two GPUs, the shortest and the longest, make a line; what it says of eight, beside what eight took."""
+    import csv
+    from pathlib import Path
+
+    path = Path(__file__).parents[2] / "notebooks" / "traces" / "allreduce.csv"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    us = {(r["gpu"], int(r["K"]), int(r["bytes"])): float(r["in_place_us"]) for r in csv.DictReader(lines)}
+    short, long, known = 2**20, 2**30, {}
+    for gpu in ("a100", "v100"):
+        per_byte = (us[gpu, 2, long] - us[gpu, 2, short]) / (long - short)  # of a ring of two: n / beta
+        alpha = (us[gpu, 2, short] - per_byte * short) / 2
+        for n in (short, long):  # a ring of eight: 14 messages of an eighth
+            known[gpu, n] = us[gpu, 8, n] / (14 * (alpha + per_byte * n / 8))
+    off = {key: abs(ratio - 1) < 0.25 for key, ratio in known.items()}
+    assert known["v100", long] < 0.2 and known["a100", short] < 0.4  # about what the verdict quotes
+    alike, other, tiny = off["a100", long], off["v100", long], off["a100", short] or off["v100", short]
+    word = "true" if alike and other and tiny else "true if" if alike else "false"
+    assert verdict == word

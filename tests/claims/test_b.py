@@ -59,3 +59,44 @@ def test_b_elastic(verdict):
     by_restarts, by_range = any(low < high for low, high in alone), ranged[0] < ranged[1]
     word = "true" if by_restarts else "true if" if by_range else "false"
     assert verdict == word
+
+
+def test_b_exponential(verdict, seed):
+    """The year walked through fault by fault and second by second; servers counted at moments drawn from it."""
+    import csv
+    from pathlib import Path
+
+    text = (Path(__file__).parents[2] / "notebooks" / "traces" / "faults.csv").read_text()
+    rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+    spans = sorted((86_400 * float(row["down_days"]), 86_400 * float(row["up_days"])) for row in rows)
+    begin, end = spans[0][0], max(up for _, up in spans)
+    M = (end - begin) / len(spans)
+
+    def kept(tau, write=30.0, restart=300.0):
+        """Share of the year that is work which counts: intervals one after the other, up to the next fault."""
+        work, now = 0.0, begin
+        for fault in [down for down, _ in spans[1:]] + [end]:
+            now += restart
+            while now + tau + write <= fault:
+                now, work = now + tau + write, work + tau
+            now = fault  # what was not saved is lost, and so is a restart that was under way
+        return work / (end - begin)
+
+    young = kept(math.sqrt(2 * 30 * M))
+    best = max(kept(60.0 * minutes) for minutes in range(10, 100))
+    assert round(100 * young, 2) == 96.39 and young <= best < young + 0.003
+
+    moments = np.random.default_rng(seed).uniform(begin, end, 20_000)
+    downs, ups = np.array(spans).T
+    in_repair = np.sum((downs[:, None] <= moments) & (moments < ups[:, None]), axis=0)
+    mean = np.sum(ups - downs) / (end - begin)
+    law = [math.exp(-mean) * mean**k / math.factorial(k) for k in range(60)]
+    assert abs(in_repair.mean() - mean) < 0.3
+    waits, said = np.mean(in_repair > 16), sum(law[17:])
+    needed = np.quantile(in_repair, 0.99)
+    enough = next(n for n in range(60) if sum(law[: n + 1]) >= 0.99)
+    assert abs(waits - 0.171) < 0.012 and round(100 * said, 1) == 1.6  # what the verdict quotes
+    assert abs(needed - 31) <= 1 and enough == 17
+    interval, spares = best - young < 0.003, waits < 2 * said
+    word = "true" if interval and spares else "true if" if interval else "false"
+    assert verdict == word

@@ -121,3 +121,58 @@ def test_why_b_bits():
         kills = rng.integers(1, 12, size=rng.integers(1, 5)).tolist()
         assert run(kills)[0] == calm
     assert run([17], whole=False)[0] != calm
+
+
+def test_why_b_phase():
+    """Gaps of very different laws and one mean: what is lost is the same, except where they are short beside an interval."""
+    rng, n, tau, delta, R = np.random.default_rng(3), 200_000, 1.0, 0.02, 0.1
+    M = 60.0
+    laws = {
+        "even": rng.uniform(0, 2 * M, n),
+        "exponential": rng.exponential(M, n),
+        "waves": np.where(rng.random(n) < 0.5, rng.exponential(M / 4, n), rng.exponential(7 * M / 4, n)),
+        "bursts": np.where(rng.random(n) < 0.5, 0.0, rng.exponential(2 * M, n)),
+    }
+    lost = {}
+    for name, gaps in laws.items():
+        phase, whole = np.modf(np.maximum(gaps - R, 0.0) / (tau + delta))
+        lost[name] = 1 - tau * whole.sum() / gaps.sum()
+        if name == "even":
+            assert phase.mean() == pytest.approx(0.5, abs=0.01)
+    said = delta / tau + (tau / 2 + R) / M
+    for name in ("even", "exponential", "waves"):
+        assert lost[name] == pytest.approx(said, rel=0.05), name
+    half = delta / tau + (tau / 2 + R) / M / 2  # every second of these failures costs nothing more
+    assert lost["bursts"] == pytest.approx(half, rel=0.05) and half < 0.9 * said
+    t, d, m = sp.symbols("tau delta m", positive=True)
+    (best,) = sp.solve(sp.diff(d / t + (t / 2 + R) / m, t), t)
+    assert sp.simplify(best - sp.sqrt(2 * d * m)) == 0
+
+
+def test_why_b_repair():
+    """Repairs of four laws, drawn; and failures in pairs, which keep the mean and break the law."""
+    rng, lam, r = np.random.default_rng(4), 3.0, 2.0
+    repairs = {
+        "exponential": lambda n: rng.exponential(r, n),
+        "always alike": lambda n: np.full(n, r),
+        "nearly all short": lambda n: np.where(rng.random(n) < 0.9, r / 10, 9.1 * r),
+    }
+
+    def number(arrivals, repair):
+        """In repair at moments far apart, after the beginning is forgotten."""
+        ends = arrivals + repair(len(arrivals))
+        looks = np.arange(100.0, arrivals[-1], 40.0)
+        starts = np.searchsorted(arrivals, looks)
+        return starts - np.searchsorted(np.sort(ends), looks)
+
+    once = np.cumsum(rng.exponential(1 / lam, 1_200_000))
+    for repair in repairs.values():
+        seen = number(once, repair)
+        assert seen.mean() == pytest.approx(lam * r, rel=0.02)
+        assert seen.var() == pytest.approx(lam * r, rel=0.06)
+        for k in (2, 6, 11):
+            said = math.exp(-lam * r) * (lam * r) ** k / math.factorial(k)
+            assert np.mean(seen == k) == pytest.approx(said, abs=5 * math.sqrt(said / len(seen)))
+    pairs = np.repeat(np.cumsum(rng.exponential(2 / lam, 600_000)), 2)
+    seen = number(pairs, repairs["always alike"])
+    assert seen.mean() == pytest.approx(lam * r, rel=0.02) and seen.var() > 1.8 * lam * r

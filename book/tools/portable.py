@@ -1,0 +1,126 @@
+"""The text of a notebook as every program shows it, and as the book does.
+
+A lab is written in MyST, of which JupyterLab, VS Code, Colab and GitHub show boxes, hints and references as raw text. So its
+notebook gets plain Markdown: a box is a coloured division where there are colours, a hint folds, a reference is a link, a
+citation its authors and year. The book reads the same notebook and puts the written text back (this is also its extension).
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import myst
+import nbformat
+from pybtex.database import parse_file
+
+ROOT = Path(__file__).resolve().parents[2]
+COLOURS = {
+    "predict": "info",
+    "exercise": "info",
+    "why": "success",
+    "check-claim": "warning",
+    "verdict": "warning",
+}
+INCLUDED = re.compile(r"^:::\{literalinclude\} (\S+)\n:language: (\w+)\n:::$", re.M)
+LABEL = re.compile(r"^(?::name: |\()([\w-]+)(?:\)=)?$", re.M)
+
+
+@functools.cache
+def titles() -> Mapping[str, str]:
+    """Titles of pages, by the names of their files."""
+    pages = [*ROOT.glob("book/*.md"), *ROOT.glob("notebooks/**/*.md")]
+    return {p.stem: myst.title(p.read_text("utf-8")) for p in pages}
+
+
+@functools.cache
+def works() -> Mapping[str, Any]:
+    """What the book cites, by key."""
+    entries: Mapping[str, Any] = parse_file(ROOT / "book" / "references.bib").entries
+    return entries
+
+
+@functools.cache
+def labels() -> Mapping[str, Path]:
+    """Which text each label of a lab stands in."""
+    return {name: p for p in ROOT.glob("notebooks/*.md") for name in LABEL.findall(p.read_text("utf-8"))}
+
+
+def portable(text: str, page: Path) -> str:
+    """The MyST `text` of a cell of `page` as plain Markdown; links lead from the notebook beside that text."""
+
+    def address(role: str, target: str) -> str:
+        if role == "download":
+            return target
+        if role == "ref":
+            found = labels()[target].with_suffix(".ipynb")
+        else:  # a page that is no notebook, or a term of the glossary, has no place beside this one
+            found = (ROOT / target[1:] if target.startswith("/") else page.parent / target).with_suffix(
+                ".ipynb"
+            )
+        known = found.exists() and found.stem != page.stem
+        return Path(os.path.relpath(found, page.parent)).as_posix() if known else ""
+
+    def box(found: re.Match[str]) -> str:
+        kind, body = dict(re.findall(r":(\w+): *(.*)", found["options"]))["class"], found["body"].strip()
+        if kind == "dropdown":
+            return (
+                f"<details>\n<summary><b>{html.escape(found['title'])}</b></summary>\n\n{body}\n\n</details>"
+            )
+        return f'<div class="alert alert-block alert-{COLOURS[kind]}">\n\n**{found["title"]}**\n\n{body}\n\n</div>'
+
+    def included(found: re.Match[str]) -> str:
+        return f"```{found[2]}\n{(page.parent / found[1]).read_text('utf-8').rstrip()}\n```"
+
+    text = INCLUDED.sub(included, myst.plain(text, titles(), works(), address))
+    return myst.BOX.sub(box, text)
+
+
+def undress_inplace(nb: Any, md: Path) -> None:
+    """Give the cells of `nb`, read from the text `md`, what a notebook shows; what the page folds is folded there too.
+
+    A question's code stays in sight: the guess is written there.
+    """
+    for cell in nb.cells:
+        if cell.cell_type == "markdown":
+            cell.source = portable(cell.source, md)
+            continue
+        tags, folded = cell.metadata.get("tags", ()), {}
+        if "hide-input" in tags and "predict(" not in cell.source:
+            folded["source_hidden"] = True
+        if "hide-output" in tags:
+            folded["outputs_hidden"] = cell.metadata["collapsed"] = True
+        if folded:
+            cell.metadata["jupyter"] = nbformat.from_dict(folded)
+
+
+def dress_inplace(nb: Any, md: Path) -> None:
+    """Put the text `md` back into the text cells of the notebook `nb` that was made of it; ValueError if it was not."""
+    written = [c for c in jupytext.read(md, fmt="md:myst").cells if c.cell_type == "markdown"]
+    shown = [c for c in nb.cells if c.cell_type == "markdown"]
+    if [portable(c.source, md) for c in written] != [c.source for c in shown]:
+        raise ValueError(
+            f"{md.with_suffix('.ipynb').name} is out of step with {md.name}: run `make notebooks`"
+        )
+    for cell, text in zip(shown, written, strict=True):
+        cell.source = text.source
+
+
+def _read(app: Any, name: str, source: list[str]) -> None:
+    path = Path(app.env.doc2path(name))
+    if path.suffix == ".ipynb" and path.with_suffix(".md").exists():
+        nb = nbformat.reads(source[0], as_version=4)
+        dress_inplace(nb, path.with_suffix(".md"))
+        app.env.note_dependency(str(path.with_suffix(".md")))
+        source[0] = nbformat.writes(nb)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.connect("source-read", _read)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
