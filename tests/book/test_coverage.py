@@ -41,7 +41,9 @@ def test_the_page_lists_each_objective_with_its_exercises_points_and_mutants():
     for x, _, objective in coverage.numbered(LABS):
         assert objective.replace("|", "&#124;") in text, x.name
     rows = [
-        x for x in text.splitlines() if x.startswith("| ") and not x.startswith(("| After it", "| kind ", "| *"))
+        x
+        for x in text.splitlines()
+        if x.startswith("| ") and not x.startswith(("| After it", "| kind ", "| *"))
     ]
     assert len(rows) == len(coverage.numbered(LABS)) and all(line.count("|") == 5 for line in rows)
 
