@@ -1,13 +1,15 @@
-"""Notebooks as a student opens them: in JupyterLab nothing of MyST is in sight, hints and answers are folded."""
+"""JupyterLab as a student has it: no MyST in sight, hints and answers folded, and figures that outlive their kernel."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-import socket
+import shutil
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,61 +21,71 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = [str(p.relative_to(ROOT)) for p in sorted((ROOT / "notebooks").rglob("*.ipynb"))]
 DAILY = ("notebooks/10_3_synchronous_sgd.ipynb", "notebooks/exercises/10_3_exercises.ipynb")
 RAW = re.compile(r":::|\{[a-z:-]+\}`|^:(?:class|name):", re.M)
-SETTINGS = {  # every cell is drawn at once, and nobody is asked whether they want news
-    "notebook-extension/tracker": {"windowingMode": "none"},
-    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
-}
+SETTINGS = {"windowingMode": "none"}  # every cell is drawn at once
+FIGURES = [
+    "from labkit.show import explorer, figure\nfigure('ring', K=4)",
+    "import matplotlib.pyplot as plt\ndef draw(a):\n    plt.plot([0, a])\nexplorer(draw, a=(0, 5, 1, 2))",
+]
+WAIT_MS = 120_000  # a busy machine takes a minute to draw a lab
 expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.browser
 
 
+@contextlib.contextmanager
+def jupyterlab(started: Callable[..., Any], home: Path, cwd: Path, *options: str) -> Iterator[str]:
+    """The address of a JupyterLab of this environment, with settings and a runtime of its own in `home`."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+    }
+    env["JUPYTERLAB_SETTINGS_DIR"] = str(home / "settings")
+    path = home / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(SETTINGS))
+    command = [
+        sys.executable,
+        "-m",
+        "jupyter",
+        "lab",
+        "--no-browser",
+        "--allow-root",
+        "--port=0",
+        "--ip=127.0.0.1",
+    ]
+    command += ["--IdentityProvider.token=", "--ServerApp.disable_check_xsrf=True", *options]
+    with started(command, cwd=cwd, env=env) as server:
+        while not (notes := list((home / "runtime").glob("jpserver-*.json"))) or not notes[0].read_text():
+            assert server.poll() is None, "JupyterLab did not start"
+            time.sleep(0.1)
+        yield json.loads(notes[0].read_text())["url"]  # by number: the browser may resolve no name
+
+
 @pytest.fixture(scope="module")
 def lab(started: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a JupyterLab of this environment over this tree, with settings and a runtime of its own."""
-    home = tmp_path_factory.mktemp("jupyter")
-    for name, values in SETTINGS.items():
-        path = home / "lab" / "user-settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(values))
-    own = {f"JUPYTER_{kind}_DIR": str(home / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
-    own |= {"JUPYTERLAB_SETTINGS_DIR": str(home / "lab" / "user-settings"),
-            "JUPYTERLAB_WORKSPACES_DIR": str(home / "lab" / "workspaces")}  # fmt: skip
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", f"--port={port}",
-               "--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={ROOT}"]  # fmt: skip
-    log = home / "log"
-    with log.open("w") as file, started(command, env={**os.environ, **own}, stderr=file) as server:
-        while f":{port}/lab" not in log.read_text():
-            assert server.poll() is None, f"JupyterLab did not start:\n{log.read_text()}"
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}/lab"
+    """A JupyterLab over this tree."""
+    with jupyterlab(started, tmp_path_factory.mktemp("home"), ROOT, f"--ServerApp.root_dir={ROOT}") as url:
+        yield url
 
 
-def opened(window: Any, lab: str, path: str) -> Any:
-    """The page with the notebook of this path, every text cell drawn."""
+def look(window: Any, lab: str, path: str) -> Any:
+    """The page with the notebook of this path, every text cell drawn, and nothing to be seen that should not be."""
     page = window(viewport={"width": 1200, "height": 1600})
-    page.goto(f"{lab}/tree/{path}?reset", wait_until="load", timeout=120_000)
-    cells = nbformat.read(ROOT / path, as_version=4).cells
-    texts = [c for c in cells if c.cell_type == "markdown"]
-    expect(page.locator(".jp-Notebook .jp-MarkdownOutput")).to_have_count(len(texts), timeout=120_000)
-    return page
-
-
-def look(page: Any) -> None:
-    said = "\n".join(page.locator(".jp-Notebook .jp-MarkdownOutput").all_inner_texts())
+    page.goto(f"{lab}lab/tree/{path}?reset", wait_until="load", timeout=WAIT_MS)
+    texts = [c for c in nbformat.read(ROOT / path, as_version=4).cells if c.cell_type == "markdown"]
+    shown = page.locator(".jp-Notebook .jp-MarkdownOutput")
+    expect(shown).to_have_count(len(texts), timeout=WAIT_MS)
+    said = "\n".join(shown.all_inner_texts())
     assert len(said) > 500 and not RAW.search(said)
-    for hint in page.locator(".jp-Notebook details").all():
-        assert hint.get_attribute("open") is None
-    answers = page.locator(".jp-Notebook .labkit-reveal")
-    assert [e for e in answers.all() if e.is_visible()] == []
+    assert all(hint.get_attribute("open") is None for hint in page.locator(".jp-Notebook details").all())
+    assert not any(answer.is_visible() for answer in page.locator(".jp-Notebook .labkit-reveal").all())
+    return page
 
 
 @pytest.mark.parametrize("path", DAILY)
 def test_a_student_sees_no_markup_no_hint_and_no_answer(window: Any, lab: str, path: str) -> None:
-    page = opened(window, lab, path)
-    look(page)
+    page = look(window, lab, path)
     if "exercises" in path:
         expect(page.locator(".jp-Notebook summary").first).to_have_text("Hint 1")
     else:
@@ -83,4 +95,55 @@ def test_a_student_sees_no_markup_no_hint_and_no_answer(window: Any, lab: str, p
 @pytest.mark.weekly
 @pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path not in DAILY])
 def test_no_notebook_shows_markup_a_hint_or_an_answer(window: Any, lab: str, path: str) -> None:
-    look(opened(window, lab, path))
+    look(window, lab, path)
+
+
+def test_make_lab_opens_the_first_notebook_hides_the_sources_and_keeps_figures(
+    tmp_path: Path, window: Any, started: Callable[..., Any]
+) -> None:
+    here = tmp_path / "repository"
+    shutil.copytree(ROOT / "book" / "lab", here / "book" / "lab")
+    (here / "notebooks").mkdir()
+    for first in (ROOT / "notebooks").glob("before_the_first_lab.*"):
+        shutil.copy(first, here / "notebooks")
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in FIGURES])
+    nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    stored = here / "notebooks" / "figures.ipynb"
+    nbformat.write(nb, stored)
+    with jupyterlab(started, tmp_path / "home", here, "--config=book/lab/config.py") as url:
+        page = window()
+        page.goto(url)
+        title = page.locator(".jp-NotebookPanel h1").first
+        expect(title).to_contain_text("Before the first lab", timeout=WAIT_MS)
+        files = page.locator(".jp-DirListing-itemText")
+        expect(files).to_have_text(["before_the_first_lab.ipynb", "figures.ipynb"])
+        page.close()
+        page = window()
+        page.goto(f"{url}lab/tree/figures.ipynb?reset")  # and no other, though the first was open
+        page.get_by_text("| Idle").wait_for(timeout=WAIT_MS)
+        for n in range(len(FIGURES)):
+            page.locator(".jp-CodeCell .cm-content").nth(n).click()
+            page.keyboard.press("Control+Enter")
+        alive(page)
+        page.keyboard.press("Control+s")
+        while "image/png" not in stored.read_text():
+            page.wait_for_timeout(100)
+        page.close()
+        with urllib.request.urlopen(f"{url}api/sessions") as answer:
+            sessions = json.loads(answer.read())
+        for session in sessions:
+            gone = urllib.request.Request(f"{url}api/sessions/{session['id']}", method="DELETE")
+            urllib.request.urlopen(gone).close()
+        page = window()
+        page.goto(f"{url}lab/tree/figures.ipynb?reset")
+        alive(page)
+    saved = json.loads(stored.read_text())
+    assert ["text/html" in cell["outputs"][0]["data"] for cell in saved["cells"]] == [True, False]
+    assert "image/png" in saved["cells"][1]["outputs"][0]["data"]
+
+
+def alive(page: Any) -> None:
+    """Both figures are there, as the reader left them."""
+    expect(page.locator(".jp-OutputArea .lk-svg")).to_be_visible(timeout=WAIT_MS)
+    expect(page.locator(".jp-OutputArea .widget-vbox img")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("model not found")).to_have_count(0)
