@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from labkit import checks, machine
 from labkit.exercises.asking import CASE_S, EXERCISE_S, GraderFailure
+from labkit.exercises.catalogue import exercise_set
 from labkit.grade.batch import Graders, Plan, flag_all, sandbox
 from labkit.grade.collect import Submission, collect
 from labkit.grade.isolation import Limits
@@ -148,13 +149,10 @@ def _graded(args: argparse.Namespace, plan: Plan, submissions: list[Submission])
     left = [s for s in submissions if s.name not in done]
     plan = replace(plan, sets=plan.met_by(left))
     asked = [name for name in plan.sets if name in (plan.asked or plan.sets)] if left else []
+    ids = [id for name in asked for id in exercise_set(name)]
     with Graders(plan, args.jobs) as graders:
-        found = [
-            f"GRADER_ERROR: set {name}: {problem}"
-            for name, problems in _progress("self-test", len(asked), graders.selftest(asked))
-            for problem in problems
-        ]
-        if found:
+        tested = _progress("self-test", len(ids), graders.selftest(ids))
+        if found := list(dict.fromkeys(f"GRADER_ERROR: {said}" for _, problems in tested for said in problems)):
             found.append(
                 "The grader does not judge its own key rightly on this machine, so nothing was graded."
             )

@@ -43,9 +43,9 @@ class _Core:
         return grade_one(exercise, answer.source, cases, setup=answer.setup, helpers=answer.helpers, name=answer.name,
                          zygote=self.zygote, seed=seed)  # fmt: skip
 
-    def selftest(self, key: Path, name: str) -> list[str]:
-        """Problems of set ``name``, as sentences."""
-        return selftest(key, name, self.zygote)
+    def selftest(self, key: Path, id: str) -> list[str]:
+        """Problems of an exercise, as sentences."""
+        return selftest(key, id, self.zygote)
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class Graders(Pool):
         limit_s = plan.submission_s + plan.limits.exercise_s + 300
         super().__init__(partial(_grader, plan), jobs, limit_s)
 
-    def selftest(self, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yields (set, problems) for each: every reference gets full marks and every mutant less, by the same core."""
-        for i, problems in self.work_off([("selftest", name) for name in names]):
-            yield names[i], [problems.why] if isinstance(problems, Lost) else problems
+    def selftest(self, ids: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+        """Yields (exercise, problems) for each: every reference gets full marks and every mutant less, by the same core."""
+        for i, problems in self.work_off([("selftest", id) for id in ids]):
+            yield ids[i], [problems.why] if isinstance(problems, Lost) else problems
 
     def grade(self, submissions: Sequence[Submission]) -> Iterator[tuple[Submission, list[Row]]]:
         """Yields each submission with its rows, as they come; every submission comes, and with at least one row."""
@@ -117,7 +117,7 @@ def sandbox(plan: Plan) -> Iterator[_Core]:
 
 @contextmanager
 def _grader(plan: Plan) -> Iterator[Callable[[tuple[str, Any]], Any]]:
-    """What a process of the pool opens: what answers its tasks, ``("selftest", set)`` and ``("grade", submission)``."""
+    """What a process of the pool opens: what answers its tasks, ``("selftest", exercise)`` and ``("grade", submission)``."""
     books = [Released.load(name, plan.notebooks) for name in plan.sets]
     # Keys are read after the core has started, which must never have held them.
     key_of = cache(partial(Key.load, plan.key))

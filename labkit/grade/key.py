@@ -17,7 +17,7 @@ import numpy as np
 
 from labkit.comm.errors import described
 from labkit.exercises.asking import PASS
-from labkit.exercises.catalogue import book_order, exercise_set
+from labkit.exercises.catalogue import book_order, find
 from labkit.exercises.exercise import Case, Exercise
 from labkit.grade.grading import grade_one
 from labkit.grade.outcome import Outcome
@@ -79,17 +79,20 @@ class Key:
         return grade_one(exercise, source, cases, setup=self.setup, name="answer_", zygote=zygote, seed=seed)
 
 
-def selftest(folder: Path | str, name: str, zygote: Zygote) -> list[str]:
-    """Grade every reference and every mistake of a set's key, and say what came out otherwise than it must.
+def selftest(folder: Path | str, id: str, zygote: Zygote) -> list[str]:
+    """Grade the reference and every mistake of an exercise, and say what came out otherwise than it must.
 
-    Returns sentences; none means that the grader can be trusted with this set. Raises GraderFailure.
+    Returns sentences; none means that the grader can be trusted with this exercise. Raises GraderFailure.
     """
+    exercise, name = find(id), id.rpartition("-")[0]
     try:
         key = Key.load(folder, name)
     except Exception as error:
         return [f"the key of {name} in {folder} can't be read: {described(error)}"]
-    exercises = [e for e in exercise_set(name).values() if not e.rubric]
-    return [problem for e in exercises for problem in _tested(e, key, zygote)]
+    if exercise.rubric:
+        asked, told = len(exercise.rubric), len(key.look_for.get(id, ()))
+        return [f"LOOK_FOR of {id} has {told} lines, where its rubric has {asked}"] * (told != asked)
+    return list(_tested(exercise, key, zygote))
 
 
 def _tested(exercise: Exercise, key: Key, zygote: Zygote) -> Iterator[str]:

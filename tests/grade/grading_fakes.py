@@ -42,7 +42,7 @@ class Core:
     def outcome(self, e, status, message="", points=0):
         return Outcome(e.id, e.title, status, points, e.points, message, "a log", "", 0.1, "none, a fake")
 
-    def selftest(self, key, name):
+    def selftest(self, key, id):
         return []
 
 
@@ -54,7 +54,7 @@ def fake(plan=None):
 @contextmanager
 def fails_its_test(plan=None):
     core = Core()
-    core.selftest = lambda key, name: [f"a mutant of {name} gets full marks"]
+    core.selftest = lambda key, id: [f"a mutant of {id} gets full marks"]
     yield core
 
 
@@ -149,7 +149,7 @@ def blame(arrivals):
 def walled(plan):
     """The real sandbox, without the self-test, which has tests of its own and takes its time."""
     with batch.sandbox(plan) as core:
-        yield SimpleNamespace(grade=core.grade, selftest=lambda key, name: [])
+        yield SimpleNamespace(grade=core.grade, selftest=lambda key, id: [])
 
 
 def in_one_process(monkeypatch):
