@@ -16,13 +16,22 @@ from itertools import combinations
 from typing import Any
 
 from labkit.grade.outcome import Row
+from labkit.grade.variants import RIGHT_FOR
 
 RUN = 4  # tokens in a row: one that is changed, in the midst of others, changes four of these
 ALIKE, LONG_ENOUGH = 0.8, 60  # share of runs in common, of answers of so many tokens at least
 
 
 def alike(rows: Sequence[Row]) -> Iterator[dict[str, str]]:
-    """Pairs of answers, by different students, that are (nearly) the same but for names, layout and comments."""
+    """Pairs of answers, by different students, that are (nearly) the same but for names, layout and comments.
+
+    Before them, answers that are wrong and right for the variant of somebody else: under "alike" they have that word.
+    """
+    for row in rows:
+        for e in (e for e in row.exercises if e.log.startswith(RIGHT_FOR)):
+            for who in e.log.partition("\n")[0].removeprefix(RIGHT_FOR).split(", "):
+                yield {"exercise": f"exercise {e.id}", "student": row.student, "other": who, "alike": "variant",
+                       "submission": row.submission}  # fmt: skip
     answers: dict[str, list[tuple[Row, str]]] = defaultdict(list)
     for row in rows:
         for e in row.exercises:

@@ -66,7 +66,7 @@ def does_not_open(plan=None):
 
 def released(name: str) -> dict:
     """The notebook of a problem set, as it was handed out."""
-    return json.loads((RELEASED / f"{name.replace('.', '_')}_exercises.ipynb").read_text())
+    return json.loads((RELEASED / f"{name.replace('.', '_').lower()}_exercises.ipynb").read_text())
 
 
 def answered(name: str, answers: dict[str, str]) -> dict:
