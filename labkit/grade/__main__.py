@@ -102,7 +102,9 @@ def _grade(args: argparse.Namespace, core: _Opens) -> int:
             seed_of_run(args.out, args.seed),
             core,
             asked=tuple(name for name in sets if name in args.set),
-            hide=_hidden([args.key, *ours, Path(folder), *map(Path, args.submissions), *filter(None, [args.variants])]),
+            hide=_hidden(
+                [args.key, *ours, Path(folder), *map(Path, args.submissions), *filter(None, [args.variants])]
+            ),
             limits=Limits(exercise_s=args.exercise_s, case_s=case_s),
             trust=args.trust,
             submission_s=args.submission_s,
@@ -145,7 +147,9 @@ def _graded(args: argparse.Namespace, plan: Plan, submissions: list[Submission])
     """The rows of all submissions, those stored by an earlier run among them; None where the self-test finds something."""
     _note(f"{len(submissions)} submissions, {args.jobs} at a time")
     if plan.seed < 1 << 64:
-        _note("the questions of a seed as short as this can be found by searching: for a grade that counts, give none")
+        _note(
+            "the questions of a seed as short as this can be found by searching: for a grade that counts, give none"
+        )
     if unknown := set(args.again) - {s.student for s in submissions}:
         raise ValueError(f"there is no submission of {sorted(unknown)[0]!r} to grade again")
     results = Results.of(args.out, plan) if args.out else None
@@ -159,7 +163,9 @@ def _graded(args: argparse.Namespace, plan: Plan, submissions: list[Submission])
     ids = [id for name in asked for id in exercise_set(name)]
     with Graders(plan, args.jobs) as graders:
         tested = _progress("self-test", len(ids), graders.selftest(ids))
-        if found := list(dict.fromkeys(f"GRADER_ERROR: {said}" for _, problems in tested for said in problems)):
+        if found := list(
+            dict.fromkeys(f"GRADER_ERROR: {said}" for _, problems in tested for said in problems)
+        ):
             found.append(
                 "The grader does not judge its own key rightly on this machine, so nothing was graded."
             )

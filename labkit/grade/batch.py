@@ -157,7 +157,9 @@ def _grade_submission(
     flags = ("several problem sets in one notebook",) if len(wanted) > 1 else ()
     rows = []
     for book in (b for b in books if b.name in wanted):
-        ask = partial(_grade_exercise, s=s, cells=cells, book=book, key=key_of(book.name), core=core, plan=plan)
+        ask = partial(
+            _grade_exercise, s=s, cells=cells, book=book, key=key_of(book.name), core=core, plan=plan
+        )
         done = tuple(ask(e, until=until) for e in book.exercises.values())
         rows.append(row(book.name, exercises=done, flags=flags))
     return rows
@@ -187,7 +189,14 @@ def flag_all(rows: Sequence[Row]) -> list[Row]:
 
 
 def _grade_exercise(
-    e: Exercise, s: Submission, cells: Sequence[Cell], book: Released, key: Key, core: _Core, plan: Plan, until: float
+    e: Exercise,
+    s: Submission,
+    cells: Sequence[Cell],
+    book: Released,
+    key: Key,
+    core: _Core,
+    plan: Plan,
+    until: float,
 ) -> Outcome:
     answer = book.answer(cells, e.id)
     made = partial(Outcome, e.id, e.title, points=0, of=e.points, answer=answer.source)
@@ -215,5 +224,5 @@ def _grade_exercise(
     except Exception as error:
         said = "the grader failed here; this is not your fault"
         return made("GRADER_ERROR", message=said, log=described(error))
-    told = f"{RIGHT_FOR}{', '.join(whose)}\n" if whose else ""
-    return replace(got, answer=answer.source, log=told + got.log)
+    first = f"{RIGHT_FOR}{', '.join(whose)}\n" if whose else ""
+    return replace(got, answer=answer.source, log=first + got.log)

@@ -53,8 +53,9 @@ class Key:
         for node in ast.parse("\n".join(lines)).body:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_OURS):
                 lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or 0) - node.lineno + 1)
-        tables = (getattr(module, what, {}) for what in ("SOLUTIONS", "MUTANTS", "HIDDEN", "LOOK_FOR", "VARIANTS"))
-        return cls(*tables, "\n".join(lines))
+        names = ("SOLUTIONS", "MUTANTS", "HIDDEN", "LOOK_FOR", "VARIANTS")
+        solutions, mutants, hidden, look_for, variants = (getattr(module, name, {}) for name in names)
+        return cls(solutions, mutants, hidden, look_for, variants, "\n".join(lines))
 
     @staticmethod
     def sets(folder: Path) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class Roster:
         return found[0] if len(found) == 1 else None
 
     def who(self, line: int) -> str:
-        """What a student is called whatever else the export says: the least of the numbers, or of the names where it has none."""
+        """What a student is called whatever else the export says: the least of the numbers, or of the names."""
         return min(_numbers(self.lines[line]) or _names(self.lines[line]))
 
     def missing(self, students: Iterable[str]) -> list[str]:

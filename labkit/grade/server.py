@@ -31,9 +31,10 @@ from labkit.grade.answering import Line, live
 from labkit.grade.isolation import Isolation, Limits, enter_world, lock_in, own_folder
 
 # What answers import, if it is there: each of their processes would pay for the import otherwise, a second for matplotlib.
-MET = (
+_MET = (
     "numpy", "numpy.linalg", "numpy.random", "labkit.comm", "labkit.comm.simulated", "labkit.collectives",
-    "labkit.exercises.check", "labkit.learn", "labkit.timing", "labkit.compress", "scipy.stats", "matplotlib.pyplot", "torch",
+    "labkit.exercises.check", "labkit.learn", "labkit.timing", "labkit.compress", "scipy.stats",
+    "matplotlib.pyplot", "torch",
 )  # fmt: skip
 _SUBREAPER = 36
 LOOK_S = 0.1  # between two looks at what answers have written to the machine's own disk
@@ -41,10 +42,12 @@ _NOT_FOR_ANSWERS = ("labkit.exercises.sets", "labkit.grade.key", "labkit.grade.b
 
 
 def main(control: socket.socket, spec: dict[str, Any]) -> NoReturn:
-    """The server's life. control: the line to the grader. spec: ``withheld``, ``root``, ``show``, ``hide``, ``isolation``."""
+    """The server's life. control: the line to the grader. spec: what ``Zygote`` sends first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with tempfile.TemporaryDirectory(prefix="labkit-met-") as os.environ["MPLCONFIGDIR"]:  # of fonts it makes a list
-        for name in MET:
+    with tempfile.TemporaryDirectory(prefix="labkit-met-") as os.environ[
+        "MPLCONFIGDIR"
+    ]:  # of fonts it makes a list
+        for name in _MET:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     del os.environ["MPLCONFIGDIR"]

@@ -26,7 +26,7 @@ import numpy as np
 
 from labkit.exercises import Case, close, same_array
 '''
-_TABLES = '''
+_TABLES = """
 
 # -- tables -----------------------------------------------------------------------------------------------------------
 
@@ -47,10 +47,10 @@ HIDDEN = {{}}
 # Of each exercise in words what a good answer contains, a line for each of its criteria.
 LOOK_FOR = {{
 {look_for}}}
-'''
+"""
 
 
-def template(book: Released) -> str:
+def _template(book: Released) -> str:
     """A key to be filled in, as Python."""
     exercises = book.exercises.values()
     judged, words = [e for e in exercises if not e.rubric], [e for e in exercises if e.rubric]
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     path = args.out / f"key_{args.name.replace('.', '_')}.py"
     try:
-        text = template(Released.load(args.name, args.notebooks))
+        text = _template(Released.load(args.name, args.notebooks))
         args.out.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:  # never over a key that is there
             file.write(text)

@@ -75,7 +75,7 @@ class Variants:
             if not whose:
                 raise Wrong("right for nobody")
 
-        return mine and replace(mine.case, mistakes=((OTHERS, as_if), *mine.case.mistakes))
+        return replace(mine.case, mistakes=((OTHERS, as_if), *mine.case.mistakes)) if mine else None
 
 
 def read_secret(path: Path) -> bytes:
@@ -109,17 +109,22 @@ def varied(notebook: Mapping[str, Any], name: str, token: str) -> dict[str, Any]
             if part.startswith("## "):
                 at = part[3:].partition(". ")[0]
             parts.append(_replaced(part, new.get(at, {}), met.setdefault(at, set())))
-        run = {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" and new.get(at) else {}
+        run: dict[str, Any] = (
+            {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" and new.get(at) else {}
+        )
         cells.append({**cell, "source": "".join(parts), **run})
-    for number, texts in new.items():
-        if lacking := set(texts) - met[number]:
-            raise ValueError(f"section {number} of the notebook must say {min(lacking)!r}, and does not")
+    for section, texts in new.items():
+        if lacking := set(texts) - met[section]:
+            raise ValueError(f"section {section} of the notebook must say {min(lacking)!r}, and does not")
     return {**notebook, "cells": cells}
 
 
 def _replaced(text: str, new: Mapping[str, str], met: set[str]) -> str:
     """The text with others in it, all at once, whole words only. met: gets what was replaced."""
-    for_words = (rf"(?<!\w){re.escape(old)}" + r"(?!\w)" * old[-1].isalnum() for old in sorted(new, key=len, reverse=True))
+    for_words = (
+        rf"(?<!\w){re.escape(old)}" + r"(?!\w)" * old[-1].isalnum()
+        for old in sorted(new, key=len, reverse=True)
+    )
     pattern = re.compile("|".join(for_words) or r"(?!)")
     met.update(pattern.findall(text))
     return pattern.sub(lambda found: new[found[0]], text)
@@ -131,8 +136,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m labkit.grade.variants", description=said)
     add = parser.add_argument
     add("name", metavar="SET", help="the problem set, as 10.3")
-    add("--secret", type=Path, required=True, metavar="FILE", help="made if it is not there; the grader needs it, too")
-    add("--roster", type=Path, required=True, metavar="CSV", help="Moodle's, Canvas' or Gradescope's own export")
+    add(
+        "--secret",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="made if it is not there; the grader needs it, too",
+    )
+    add(
+        "--roster",
+        type=Path,
+        required=True,
+        metavar="CSV",
+        help="Moodle's, Canvas' or Gradescope's own export",
+    )
     add("--out", type=Path, required=True, metavar="DIR", help="where a folder for each student goes")
     add("--notebooks", default="notebooks/exercises", metavar="DIR", help="the released problem sets")
     args = parser.parse_args(argv)

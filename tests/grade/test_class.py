@@ -190,7 +190,11 @@ def test_answers_alike_but_for_names_layout_and_comments_are_reported_and_others
         ("anna", "bob", "1.00")
     ]
     assert not list(alike([row("anna", f.SSP), row("anna", f.SSP)])), "one student's two files"
-    long = "def f(x):\n" + "".join(f"    y{i} = x[{i}].mean() + {i * i}\n" for i in range(20)) + "    return y1\n"
+    long = (
+        "def f(x):\n"
+        + "".join(f"    y{i} = x[{i}].mean() + {i * i}\n" for i in range(20))
+        + "    return y1\n"
+    )
     one_more, one_other = long.replace("    return", "    print(x)\n    return"), long.replace("144", "145")
     for other in (one_more, one_other):
         assert len(list(alike([row("anna", long), row("bob", other)]))) == 1

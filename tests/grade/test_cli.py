@@ -82,7 +82,8 @@ def test_a_class_is_graded_behind_walls_and_everybody_has_a_row(tmp_path, capsys
     said = capsys.readouterr()
     assert (
         "isolation: " in said.err
-        and "7 submissions, seed 3" in said.err
+        and "7 submissions, 1 at a time" in said.err
+        and "found by searching" in said.err
         and re.search(r"^right +2\.2 ", said.out, re.M)
     )
     assert "18 of 18" not in said.out + (out / "feedback" / "forged.html").read_text()

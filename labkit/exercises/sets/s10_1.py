@@ -325,8 +325,16 @@ def _by_the_clock(answer: Any) -> None:
 EXERCISES = (
     Exercise("10.1-1", "A check that lets everything pass", "debug", 4, "", _expose, objectives=(1, 2)),
     Exercise("10.1-2", "Lost digits", "debug", 3, "standardise", _standardise, objectives=(1, 2)),
-    Exercise("10.1-3", "Seven objectives and one experiment", "criticise", 3, "", lambda rng: [Case((), _CHOSEN)],
-             objectives=(4,), variant=_numbered),
+    Exercise(
+        "10.1-3",
+        "Seven objectives and one experiment",
+        "criticise",
+        3,
+        "",
+        lambda rng: [Case((), _CHOSEN)],
+        objectives=(4,),
+        variant=_numbered,
+    ),
     Exercise("10.1-4", "What a tilt does", "derive", 4, "tilt", _derived, objectives=(4,)),
     Exercise("10.1-5", "A tilted loss", "build", 3, "tilted_gradient", _tilted, objectives=(1, 4)),
     Exercise("10.1-6", "By the bytes or by the clock?", "measure", 3, "", _clock, objectives=(3,)),

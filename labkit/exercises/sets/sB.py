@@ -362,7 +362,7 @@ def _recorder(rng: np.random.Generator) -> Variant:
     """A count, a number of jobs, and two chances that are other ones."""
     times, jobs = int(rng.choice([13, 14])), int(rng.integers(20, 60))
     level, power = float(rng.choice([0.005, 0.01, 0.02])), float(rng.choice([0.8, 0.9, 0.95]))
-    given = {"times": times, "jobs": jobs, "level": level, "power": power}
+    given: dict[str, Any] = {"times": times, "jobs": jobs, "level": level, "power": power}
     texts = {
         "4, 14, 7, 7": f"4, {times}, 7, {21 - times}", "14": f"{times}", "40 such": f"{jobs} such",
         "at most 0.01": f"at most {level:g}", "probability 0.9 or": f"probability {power:g} or",
@@ -409,11 +409,25 @@ EXERCISES = (
     Exercise("B-1", "An upload in the background", "derive", 4, "upload", _upload, objectives=(1,)),
     Exercise("B-2", "What a checkpoint costs here", "measure", 3, "", _costs, objectives=(1,)),
     Exercise(
-        "B-3", "Where the power goes", "criticise", 3, "",
-        lambda rng: [Case((), partial(_refuted, {name: name for name in _SAVES}))], objectives=(3,), variant=_power
+        "B-3",
+        "Where the power goes",
+        "criticise",
+        3,
+        "",
+        lambda rng: [Case((), partial(_refuted, {name: name for name in _SAVES}))],
+        objectives=(3,),
+        variant=_power,
     ),
     Exercise("B-4", "The hand-over", "debug", 4, "hand_over", _hand_over, objectives=(2,)),
     Exercise("B-5", "The newest that is whole", "build", 3, "newest", _newest, objectives=(3,)),
-    Exercise("B-6", "A straggler has been found", "criticise", 3, "", lambda rng: [_accused()], objectives=(4,),
-             variant=_recorder),
+    Exercise(
+        "B-6",
+        "A straggler has been found",
+        "criticise",
+        3,
+        "",
+        lambda rng: [_accused()],
+        objectives=(4,),
+        variant=_recorder,
+    ),
 )
