@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from labkit import checks, machine
 from labkit.exercises.asking import CASE_S, EXERCISE_S, GraderFailure
+from labkit.exercises.catalogue import exercise_set
 from labkit.grade.batch import Graders, Plan, flag_all, sandbox
 from labkit.grade.collect import Submission, collect
 from labkit.grade.isolation import Limits
@@ -30,6 +31,7 @@ from labkit.grade.report import table, write_reports
 from labkit.grade.roster import Roster
 from labkit.grade.store import Results, seed_of_run
 from labkit.grade.submission import released_path
+from labkit.grade.variants import Variants, read_secret
 
 OK, GRADER_ERROR, USAGE, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None, core: _Opens = sandbox) -> int:
 
 def _hidden(folders: Sequence[Path]) -> tuple[str, ...]:
     """Those of the folders in which Python itself is not: covering that one would leave no answer anything to run with."""
-    found = [f.resolve() for f in folders if f.is_dir()]
+    found = [f.resolve() for f in folders if f.exists()]
     needed = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(__file__).resolve()]
     return tuple(str(f) for f in found if not any(p.is_relative_to(f) for p in needed))
 
@@ -75,7 +77,8 @@ def _grade(args: argparse.Namespace, core: _Opens) -> int:
         )
     if args.seed is not None:
         checks.integer("seed", args.seed)
-    notebooks = args.notebooks or args.key.resolve().parents[1] / "notebooks" / "exercises"
+    beside = args.key.resolve().parents[1] / "notebooks" / "exercises"
+    notebooks = args.notebooks or (beside if beside.is_dir() else Path("notebooks/exercises"))
     sets = tuple(name for name in Key.sets(args.key) if released_path(name, notebooks).exists())
     for name in args.set:
         checks.one_of("set", name, sets)
@@ -84,6 +87,8 @@ def _grade(args: argparse.Namespace, core: _Opens) -> int:
             f"notebooks must be the folder with the released notebooks of the sets, not {str(notebooks)!r}"
         )
     roster = Roster.read(args.roster) if args.roster else None
+    if args.variants and not roster:
+        raise ValueError("--variants wants --roster: who has which variant is found by the name on it")
     case_s = min(args.exercise_s, max(CASE_S, args.exercise_s / 3))
     ours = [args.out] if args.out else []
     with tempfile.TemporaryDirectory(prefix="labkit-unpacked-") as folder:
@@ -97,10 +102,13 @@ def _grade(args: argparse.Namespace, core: _Opens) -> int:
             seed_of_run(args.out, args.seed),
             core,
             asked=tuple(name for name in sets if name in args.set),
-            hide=_hidden([args.key, *ours, Path(folder), *map(Path, args.submissions)]),
+            hide=_hidden(
+                [args.key, *ours, Path(folder), *map(Path, args.submissions), *filter(None, [args.variants])]
+            ),
             limits=Limits(exercise_s=args.exercise_s, case_s=case_s),
             trust=args.trust,
             submission_s=args.submission_s,
+            variants=Variants(roster, read_secret(args.variants)) if roster and args.variants else None,
         )
         rows = _graded(args, plan, submissions)
     if rows is None:
@@ -137,7 +145,11 @@ def _grade(args: argparse.Namespace, core: _Opens) -> int:
 
 def _graded(args: argparse.Namespace, plan: Plan, submissions: list[Submission]) -> list[Row] | None:
     """The rows of all submissions, those stored by an earlier run among them; None where the self-test finds something."""
-    _note(f"{len(submissions)} submissions, seed {plan.seed}, {args.jobs} at a time")
+    _note(f"{len(submissions)} submissions, {args.jobs} at a time")
+    if plan.seed < 1 << 64:
+        _note(
+            "the questions of a seed as short as this can be found by searching: for a grade that counts, give none"
+        )
     if unknown := set(args.again) - {s.student for s in submissions}:
         raise ValueError(f"there is no submission of {sorted(unknown)[0]!r} to grade again")
     results = Results.of(args.out, plan) if args.out else None
@@ -148,13 +160,12 @@ def _graded(args: argparse.Namespace, plan: Plan, submissions: list[Submission])
     left = [s for s in submissions if s.name not in done]
     plan = replace(plan, sets=plan.met_by(left))
     asked = [name for name in plan.sets if name in (plan.asked or plan.sets)] if left else []
+    ids = [id for name in asked for id in exercise_set(name)]
     with Graders(plan, args.jobs) as graders:
-        found = [
-            f"GRADER_ERROR: set {name}: {problem}"
-            for name, problems in _progress("self-test", len(asked), graders.selftest(asked))
-            for problem in problems
-        ]
-        if found:
+        tested = _progress("self-test", len(ids), graders.selftest(ids))
+        if found := list(
+            dict.fromkeys(f"GRADER_ERROR: {said}" for _, problems in tested for said in problems)
+        ):
             found.append(
                 "The grader does not judge its own key rightly on this machine, so nothing was graded."
             )
@@ -214,14 +225,16 @@ def _parser() -> argparse.ArgumentParser:
     # fmt: off
     add("submissions", nargs="*", metavar="SUBMISSION",
         help="a notebook, a folder with an entry per student, or an archive (.zip) as the systems make it")
-    add("--key", type=Path, help="the folder with the key, as tests/exercises")
+    add("--key", type=Path, help="the folder with the key, as tests/exercises or one of your own (labkit.grade.template)")
     add("--out", type=Path, metavar="DIR",
         help="where results, reports and feedback pages go; an interrupted run goes on there")
     add("--notebooks", type=Path, metavar="DIR",
-        help="the released problem sets (default: notebooks/exercises beside the key)")
+        help="the released problem sets (default: notebooks/exercises beside the key, or else here)")
     add("--jobs", type=int, default=machine.cores(), metavar="N", help="graders at the same time (default: the cores)")
     add("--roster", type=Path, metavar="CSV",
         help="Moodle's, Canvas' or Gradescope's own export: who is in the class, and the file to upload again")
+    add("--variants", type=Path, metavar="SECRET",
+        help="students have notebooks of their own, written by labkit.grade.variants with this secret")
     add("--set", action="append", default=[], metavar="NAME",
         help="grade this problem set only, as 10.3; may be repeated (default: all that are found)")
     add("--exercise-s", type=float, default=EXERCISE_S, metavar="S",

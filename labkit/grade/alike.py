@@ -7,33 +7,54 @@ been allowed to work together.
 from __future__ import annotations
 
 import ast
-import difflib
 import io
 import keyword
 import tokenize
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
 from labkit.grade.outcome import Row
+from labkit.grade.variants import RIGHT_FOR
 
-ALIKE, LONG_ENOUGH = 0.95, 60  # share of tokens in common, of answers of so many tokens at least
+RUN = 4  # tokens in a row: one that is changed, in the midst of others, changes four of these
+ALIKE, LONG_ENOUGH = 0.8, 60  # share of runs in common, of answers of so many tokens at least
 
 
 def alike(rows: Sequence[Row]) -> Iterator[dict[str, str]]:
-    """Pairs of answers, by different students, that are (nearly) the same but for names, layout and comments."""
-    answers: dict[str, list[tuple[Row, list[str]]]] = defaultdict(list)
+    """Pairs of answers, by different students, that are (nearly) the same but for names, layout and comments.
+
+    Before them, answers that are wrong and right for the variant of somebody else: under "alike" they have that word.
+    """
+    for row in rows:
+        for e in (e for e in row.exercises if e.log.startswith(RIGHT_FOR)):
+            for who in e.log.partition("\n")[0].removeprefix(RIGHT_FOR).split(", "):
+                yield {"exercise": f"exercise {e.id}", "student": row.student, "other": who, "alike": "variant",
+                       "submission": row.submission}  # fmt: skip
+    answers: dict[str, list[tuple[Row, str]]] = defaultdict(list)
     for row in rows:
         for e in row.exercises:
-            words = _bones(e.answer) if e.answer and e.status not in ("NO_RESULT", "NEEDS_HUMAN") else []
-            if len(words) >= LONG_ENOUGH:
-                answers[e.id].append((row, words))
+            if e.answer and e.status not in ("NO_RESULT", "NEEDS_HUMAN"):
+                answers[e.id].append((row, e.answer))
     for id, given in answers.items():
-        for (a, x), (b, y) in combinations(given, 2):
-            if a.student != b.student and (share := _share(x, y)) >= ALIKE:
+        runs = {source: _runs(source) for source in {source for _, source in given}}
+        long = [(row, runs[source]) for row, source in given if len(runs[source]) > LONG_ENOUGH - RUN]
+        for (a, x), (b, y) in combinations(long, 2):
+            share = 1.0 if x is y else 2 * len(x & y) / (len(x) + len(y))
+            if a.student != b.student and share >= ALIKE:
                 yield {"exercise": f"exercise {id}", "student": a.student, "other": b.student, "alike": f"{share:.2f}",
                        "submission": a.submission, "other submission": b.submission}  # fmt: skip
+
+
+def _runs(source: str) -> frozenset[int]:
+    """All runs of tokens in a program, each as a number; one that comes again has another."""
+    words, seen = _bones(source), Counter[tuple[str, ...]]()
+    found = []
+    for run in zip(*(words[i:] for i in range(RUN)), strict=False):
+        seen[run] += 1
+        found.append(hash((run, seen[run])))
+    return frozenset(found)
 
 
 def _bones(source: str) -> list[str]:
@@ -61,10 +82,3 @@ def _bare(tree: ast.AST) -> ast.AST:
             kept = [n for n in body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
             node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
     return tree
-
-
-def _share(x: list[str], y: list[str]) -> float:
-    if x == y:
-        return 1.0
-    match = difflib.SequenceMatcher(None, x, y, autojunk=False)
-    return match.ratio() if match.real_quick_ratio() >= ALIKE and match.quick_ratio() >= ALIKE else 0.0

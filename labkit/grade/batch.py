@@ -29,6 +29,7 @@ from labkit.grade.notebook import Cell, Unreadable, read_cells
 from labkit.grade.outcome import Outcome, Row
 from labkit.grade.pool import Lost, Pool
 from labkit.grade.submission import Answer, Released, lab_of, sets_of
+from labkit.grade.variants import RIGHT_FOR, Variants
 from labkit.grade.zygote import Zygote
 
 
@@ -43,9 +44,9 @@ class _Core:
         return grade_one(exercise, answer.source, cases, setup=answer.setup, helpers=answer.helpers, name=answer.name,
                          zygote=self.zygote, seed=seed)  # fmt: skip
 
-    def selftest(self, key: Path, name: str) -> list[str]:
-        """Problems of set ``name``, as sentences."""
-        return selftest(key, name, self.zygote)
+    def selftest(self, key: Path, id: str) -> list[str]:
+        """Problems of an exercise, as sentences."""
+        return selftest(key, id, self.zygote)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Plan:
 
     seed: of all questions. core: opens a core; must be found by name in another process. hide: folders that no answer
     may see. limits: what an answer may use. trust: whether to go on where nothing keeps answers from the machine's files.
-    submission_s: seconds for all of one notebook.
+    submission_s: seconds for all of one notebook. variants: who has which, where students have their own.
     """
 
     key: Path
@@ -68,6 +69,7 @@ class Plan:
     limits: Limits = field(default_factory=Limits)
     trust: bool = False
     submission_s: float = 300.0
+    variants: Variants | None = None
 
     def met_by(self, submissions: Sequence[Submission]) -> tuple[str, ...]:
         """The sets that occur among the submissions, asked for or not."""
@@ -87,10 +89,10 @@ class Graders(Pool):
         limit_s = plan.submission_s + plan.limits.exercise_s + 300
         super().__init__(partial(_grader, plan), jobs, limit_s)
 
-    def selftest(self, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yields (set, problems) for each: every reference gets full marks and every mutant less, by the same core."""
-        for i, problems in self.work_off([("selftest", name) for name in names]):
-            yield names[i], [problems.why] if isinstance(problems, Lost) else problems
+    def selftest(self, ids: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+        """Yields (exercise, problems) for each: every reference gets full marks and every mutant less, by the same core."""
+        for i, problems in self.work_off([("selftest", id) for id in ids]):
+            yield ids[i], [problems.why] if isinstance(problems, Lost) else problems
 
     def grade(self, submissions: Sequence[Submission]) -> Iterator[tuple[Submission, list[Row]]]:
         """Yields each submission with its rows, as they come; every submission comes, and with at least one row."""
@@ -117,7 +119,7 @@ def sandbox(plan: Plan) -> Iterator[_Core]:
 
 @contextmanager
 def _grader(plan: Plan) -> Iterator[Callable[[tuple[str, Any]], Any]]:
-    """What a process of the pool opens: what answers its tasks, ``("selftest", set)`` and ``("grade", submission)``."""
+    """What a process of the pool opens: what answers its tasks, ``("selftest", exercise)`` and ``("grade", submission)``."""
     books = [Released.load(name, plan.notebooks) for name in plan.sets]
     # Keys are read after the core has started, which must never have held them.
     key_of = cache(partial(Key.load, plan.key))
@@ -155,8 +157,10 @@ def _grade_submission(
     flags = ("several problem sets in one notebook",) if len(wanted) > 1 else ()
     rows = []
     for book in (b for b in books if b.name in wanted):
-        ask = partial(_grade_exercise, cells=cells, book=book, key=key_of(book.name), core=core, until=until)
-        done = tuple(ask(e, seed=plan.seed) for e in book.exercises.values())
+        ask = partial(
+            _grade_exercise, s=s, cells=cells, book=book, key=key_of(book.name), core=core, plan=plan
+        )
+        done = tuple(ask(e, until=until) for e in book.exercises.values())
         rows.append(row(book.name, exercises=done, flags=flags))
     return rows
 
@@ -185,7 +189,14 @@ def flag_all(rows: Sequence[Row]) -> list[Row]:
 
 
 def _grade_exercise(
-    e: Exercise, seed: int, cells: Sequence[Cell], book: Released, key: Key, core: _Core, until: float
+    e: Exercise,
+    s: Submission,
+    cells: Sequence[Cell],
+    book: Released,
+    key: Key,
+    core: _Core,
+    plan: Plan,
+    until: float,
 ) -> Outcome:
     answer = book.answer(cells, e.id)
     made = partial(Outcome, e.id, e.title, points=0, of=e.points, answer=answer.source)
@@ -200,9 +211,18 @@ def _grade_exercise(
     if time.monotonic() > until:
         said = "not run: the exercises before it had taken all the time that there is for a notebook"
         return made("TIMEOUT", message=said)
-    try:  # the same questions for every student of a run
-        got = core.grade(e, answer, key.questions(e, [seed, *e.id.encode()]), seed)
+    questions = key.questions(e, [plan.seed, *e.id.encode()])  # the same for every student of a run
+    whose: list[str] = []
+    if plan.variants and e.variant:
+        case = plan.variants.case(e, s.student, whose)
+        if case is None:
+            said = "whose variant of this exercise it is cannot be told: nobody on the roster has this name"
+            return made("NEEDS_HUMAN", message=said)
+        questions = iter([case])
+    try:
+        got = core.grade(e, answer, questions, plan.seed)
     except Exception as error:
         said = "the grader failed here; this is not your fault"
         return made("GRADER_ERROR", message=said, log=described(error))
-    return replace(got, answer=answer.source)
+    first = f"{RIGHT_FOR}{', '.join(whose)}\n" if whose else ""
+    return replace(got, answer=answer.source, log=first + got.log)

@@ -135,9 +135,8 @@ class _Session:
         if len(self.order["source"]) + len(self.order["helpers"]) > _MOST_SOURCE:
             raise _before_any_case(Wrong(f"the cell is longer than {_MOST_SOURCE:,} characters"))
         ready = len(self.children)
-        source = "".join(self.order[part] for part in ("setup", "helpers", "source"))
         for _ in range(K - ready):
-            self.children.append(self.zygote.fork(source))
+            self.children.append(self.zygote.fork())
         for child in self.children[ready:]:
             child.hello(time.monotonic() + START_S)
             reply = child.converse(self.order, _no_questions, self._deadline())

@@ -17,7 +17,7 @@ import numpy as np
 
 from labkit.comm.errors import described
 from labkit.exercises.asking import PASS
-from labkit.exercises.catalogue import book_order, exercise_set
+from labkit.exercises.catalogue import book_order, find
 from labkit.exercises.exercise import Case, Exercise
 from labkit.grade.grading import grade_one
 from labkit.grade.outcome import Outcome
@@ -30,6 +30,7 @@ _OURS = ("labkit.exercises", "labkit.grade")  # what a key imports from here is 
 class Key:
     """What only the instructor has of a set, by exercise: solutions, mistakes, hidden cases, and for words what to look for.
 
+    variants: of an exercise that has them, the solution as a function of what one of them has given.
     setup: its source for an answer's process, with blank lines where it imports judges.
     """
 
@@ -37,6 +38,7 @@ class Key:
     mutants: Mapping[str, Sequence[Any]]
     hidden: Mapping[str, Callable[[np.random.Generator], Iterable[Case]]]
     look_for: Mapping[str, Sequence[str]]
+    variants: Mapping[str, Callable[..., Any]]
     setup: str
 
     @classmethod
@@ -51,9 +53,9 @@ class Key:
         for node in ast.parse("\n".join(lines)).body:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_OURS):
                 lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or 0) - node.lineno + 1)
-        tables = (getattr(module, what, {}) for what in ("SOLUTIONS", "MUTANTS", "HIDDEN", "LOOK_FOR"))
-        solutions, mutants, hidden, look_for = tables
-        return cls(solutions, mutants, hidden, look_for, "\n".join(lines))
+        names = ("SOLUTIONS", "MUTANTS", "HIDDEN", "LOOK_FOR", "VARIANTS")
+        solutions, mutants, hidden, look_for, variants = (getattr(module, name, {}) for name in names)
+        return cls(solutions, mutants, hidden, look_for, variants, "\n".join(lines))
 
     @staticmethod
     def sets(folder: Path) -> tuple[str, ...]:
@@ -79,17 +81,20 @@ class Key:
         return grade_one(exercise, source, cases, setup=self.setup, name="answer_", zygote=zygote, seed=seed)
 
 
-def selftest(folder: Path | str, name: str, zygote: Zygote) -> list[str]:
-    """Grade every reference and every mistake of a set's key, and say what came out otherwise than it must.
+def selftest(folder: Path | str, id: str, zygote: Zygote) -> list[str]:
+    """Grade the reference and every mistake of an exercise, and say what came out otherwise than it must.
 
-    Returns sentences; none means that the grader can be trusted with this set. Raises GraderFailure.
+    Returns sentences; none means that the grader can be trusted with this exercise. Raises GraderFailure.
     """
+    exercise, name = find(id), id.rpartition("-")[0]
     try:
         key = Key.load(folder, name)
     except Exception as error:
         return [f"the key of {name} in {folder} can't be read: {described(error)}"]
-    exercises = [e for e in exercise_set(name).values() if not e.rubric]
-    return [problem for e in exercises for problem in _tested(e, key, zygote)]
+    if exercise.rubric:
+        asked, told = len(exercise.rubric), len(key.look_for.get(id, ()))
+        return [f"LOOK_FOR of {id} has {told} lines, where its rubric has {asked}"] * (told != asked)
+    return list(_tested(exercise, key, zygote))
 
 
 def _tested(exercise: Exercise, key: Key, zygote: Zygote) -> Iterator[str]:
@@ -105,3 +110,10 @@ def _tested(exercise: Exercise, key: Key, zygote: Zygote) -> Iterator[str]:
             yield f"mistake {i} of {id} gets full points"
     if not key.mutants.get(id):
         yield f"the key has no mistakes of {id} to test the grader with"
+    for token in "abc" if id in key.variants else "":
+        varied = exercise.varied(token)
+        source = f"answer_ = VARIANTS[{id!r}](**{dict(varied.given) if varied else {}!r})"
+        cases = [varied.case] if varied else []
+        outcome = grade_one(exercise, source, cases, setup=key.setup, name="answer_", zygote=zygote)
+        if outcome.status != PASS:
+            yield f"the solution of a variant of {id} gets {outcome.status}: {outcome.message}"

@@ -76,6 +76,10 @@ class Roster:
         found = [i for i in self.students if wanted & _names(self.lines[i])]
         return found[0] if len(found) == 1 else None
 
+    def who(self, line: int) -> str:
+        """What a student is called whatever else the export says: the least of the numbers, or of the names."""
+        return min(_numbers(self.lines[line]) or _names(self.lines[line]))
+
     def missing(self, students: Iterable[str]) -> list[str]:
         """Who of the roster has handed in nothing, as the first columns call them."""
         there = {self.find(s) for s in students}

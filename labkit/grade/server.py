@@ -2,7 +2,7 @@
 
 It runs no answer itself. Inside a pid namespace it is process 1: nothing in there can end it, and it ends everything with
 one call. The grader talks to it over a socket, one JSON line each way: ``fork`` (with a child's socket and output pipe),
-``meet``, ``wait``, ``look``, ``sweep``. When the socket closes, because the grader is gone, it ends all that is left, and
+``wait``, ``look``, ``sweep``. When the socket closes, because the grader is gone, it ends all that is left, and
 itself.
 """
 
@@ -20,40 +20,48 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 from labkit.comm.netns import die_with_parent
+from labkit.exercises.withheld import holder_of
 from labkit.grade import landlock, seccomp
 from labkit.grade.answering import Line, live
 from labkit.grade.isolation import Isolation, Limits, enter_world, lock_in, own_folder
 
-# What answers import, if it is there: each would pay for the import otherwise.
+# What answers import, if it is there: each of their processes would pay for the import otherwise, a second for matplotlib.
 _MET = (
     "numpy", "numpy.linalg", "numpy.random", "labkit.comm", "labkit.comm.simulated", "labkit.collectives",
     "labkit.exercises.check", "labkit.learn", "labkit.timing", "labkit.compress", "scipy.stats",
+    "matplotlib.pyplot", "torch",
 )  # fmt: skip
-LARGE = "torch"  # met when the first answer comes that imports it: it takes seconds, and memory
 _SUBREAPER = 36
 LOOK_S = 0.1  # between two looks at what answers have written to the machine's own disk
 _NOT_FOR_ANSWERS = ("labkit.exercises.sets", "labkit.grade.key", "labkit.grade.batch")
 
 
 def main(control: socket.socket, spec: dict[str, Any]) -> NoReturn:
-    """The server's life. control: the line to the grader. spec: ``preload``, ``root``, ``show``, ``hide``, ``isolation``."""
+    """The server's life. control: the line to the grader. spec: what ``Zygote`` sends first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in (*_MET, *spec["preload"]):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    with tempfile.TemporaryDirectory(prefix="labkit-met-") as os.environ[
+        "MPLCONFIGDIR"
+    ]:  # of fonts it makes a list
+        for name in _MET:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    del os.environ["MPLCONFIGDIR"]
+    hide = [*spec["hide"], *_written_in(spec["withheld"])]
     for name in _NOT_FOR_ANSWERS:
         sys.modules[name] = None  # type: ignore[assignment]
     sys.dont_write_bytecode = True
     memory = _Memory()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
         f.write("900")  # where memory is short, these go first, and not the grader
-    show = landlock.visible(spec["show"], spec["hide"])
+    show = landlock.visible(spec["show"], hide)
     world = files = False
     if "namespaces" in spec["isolation"]:
-        world, files = enter_world(spec["root"], spec["show"], spec["hide"])
+        world, files = enter_world(spec["root"], spec["show"], hide)
     if world:
         inner = os.fork()
         if inner:  # stays outside, to end with it
@@ -106,8 +114,6 @@ class _Server:
             order = json.loads(line)
             if order["do"] == "fork":
                 reply: dict[str, Any] = self._fork(fds, Limits(**order["limits"]))
-            elif order["do"] == "meet":
-                reply = self._meet()
             elif order["do"] == "wait":
                 reply = {"code": self._wait(order["pid"], order["seconds"])}
             elif order["do"] == "look":
@@ -116,14 +122,6 @@ class _Server:
                 self._sweep()
                 reply = {}
             _say(self.control, reply)
-
-    def _meet(self) -> dict[str, Any]:
-        with contextlib.suppress(Exception):  # each answer then hears for itself why it can't be had
-            importlib.import_module(LARGE)
-        self.memory = self.space.taken()
-        gc.collect()
-        gc.freeze()
-        return {}
 
     def _fork(self, fds: list[int], limits: Limits) -> dict[str, Any]:
         line, output = fds
@@ -226,6 +224,18 @@ class _Server:
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
         self.folders.clear()
+
+
+def _written_in(names: list[str]) -> Iterator[str]:
+    """The files, source and compiled, in which these names of labkit are written; their modules are imported by this."""
+    modules = set()
+    for full in names:
+        with contextlib.suppress(ImportError):  # what it needs is not here, for answers neither
+            holder, name = holder_of(full)
+            modules.add((holder if isinstance(holder, type) else getattr(holder, name)).__module__)
+    for source in {Path(str(sys.modules[module].__file__)) for module in modules}:
+        for path in (source, *source.parent.glob(f"__pycache__/{source.stem}.*.pyc")):
+            yield from {os.path.abspath(path), os.path.realpath(path)}
 
 
 def _overfull(folder: str, most: int) -> bool:

@@ -35,7 +35,13 @@ class Results:
     @classmethod
     def of(cls, folder: Path, plan: Plan) -> Results:
         """Those made by this labkit, with the key, the released notebooks, and the rest of the plan."""
-        about = (plan.seed, plan.asked, plan.limits, plan.submission_s)
+        about = (
+            plan.seed,
+            plan.asked,
+            plan.limits,
+            plan.submission_s,
+            plan.variants and plan.variants.digest,
+        )
         sha = hashlib.sha256(repr(about).encode())
         files = [*_LABKIT.rglob("*.py"), *plan.key.glob("key_*.py"), *plan.notebooks.glob("*.ipynb")]
         for path in sorted(files):

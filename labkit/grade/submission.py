@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import io
 import re
 import symtable
 import warnings
@@ -240,20 +241,27 @@ def _helpers(source: str, others: Iterable[str]) -> str:
 
     Where several statements define a name, all are taken, so that the last one counts, as in a notebook run downwards.
     """
-    statements = [(text, node) for text in others for node in ast.parse(text).body]
-    texts = [_whole(node, ast.get_source_segment(text, node) or "") for text, node in statements]
-    gives = [_names(node, "imports, items") for _, node in statements]
+    statements = [s for text in others for s in _statements(text)]
     wanted, taken = set(_missing(source)), set[int]()
-    while more := {i for i, names in enumerate(gives) if names & wanted} - taken:
+    while more := {i for i, (_, names) in enumerate(statements) if names & wanted} - taken:
         taken |= more
-        wanted = wanted.union(*(_missing(texts[i]) for i in more))
-    return "\n".join(texts[i] for i in sorted(taken))
+        wanted = wanted.union(*(_missing(statements[i][0]) for i in more))
+    return "\n".join(statements[i][0] for i in sorted(taken))
 
 
-def _whole(node: ast.AST, text: str) -> str:
-    """A statement with its decorators, which ``get_source_segment`` leaves out."""
-    decorators = getattr(node, "decorator_list", [])
-    return "\n".join([*("@" + ast.unparse(d) for d in decorators), text])
+@lru_cache(maxsize=256)  # of a notebook's cells, for each of its answers
+def _statements(source: str) -> list[tuple[str, frozenset[str]]]:
+    """Each statement of a cell, decorators included, with the names to which it gives a value."""
+    lines = [line.encode() for line in io.StringIO(source, newline=None)]
+    found = []
+    for node in ast.parse(source).body:
+        own = lines[node.lineno - 1 : node.end_lineno]
+        own[-1] = own[-1][: node.end_col_offset]
+        own[0] = own[0][node.col_offset :]
+        decorators = [f"@{ast.unparse(d)}\n" for d in getattr(node, "decorator_list", [])]
+        text = "".join(decorators) + b"".join(own).decode()
+        found.append((text, frozenset(_names(node, "imports, items"))))
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -27,9 +27,7 @@ import numpy as np
 from labkit.exercises import wire
 from labkit.exercises.asking import KILLED, NO_ANSWER, NO_RESULT, TIMEOUT, Ended, GraderFailure
 from labkit.exercises.catalogue import all_exercises
-from labkit.exercises.withheld import holder_of
 from labkit.grade.isolation import Isolation, Limits
-from labkit.grade.server import LARGE
 
 MEANS = ("namespaces", "landlock", "seccomp")
 START_S = 60.0  # to start the server, the import of scipy from a cold disk included
@@ -67,16 +65,15 @@ class Zygote:
         self._start()
 
     def _start(self) -> None:
-        self._met = False
         here, there = socket.socketpair()
         self._root = tempfile.mkdtemp(prefix="labkit-grade-")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
         show, path = _packages()
-        written, sources = _withheld()
+        withheld = sorted({full for e in all_exercises() for full in e.withheld})
         sets = str(Path(__file__).parents[1] / "exercises" / "sets")
         spec = {
-            "path": path, "preload": list(written), "root": self._root, "show": show,
-            "hide": list(_both_names((sets, *sources, *self._hide))),
+            "path": path, "withheld": withheld, "root": self._root, "show": show,
+            "hide": list(_both_names((sets, *self._hide))),
             "isolation": list(self._means),
         }  # fmt: skip
         try:
@@ -100,14 +97,11 @@ class Zygote:
             here.sendall(json.dumps(spec).encode() + b"\n")
         self.isolation = Isolation(**self._hear()["isolation"])
 
-    def fork(self, source: str = "") -> Child:
-        """A new process for an answer, with this source. Starts the server anew if it has ended."""
+    def fork(self) -> Child:
+        """A new process for an answer. Starts the server anew if it has ended."""
         if self._server is None or self._server.poll() is not None:
             self.close()
             self._start()
-        if LARGE in source and not self._met:
-            self._met = True
-            self._say({"do": "meet"})
         here, line = socket.socketpair()
         output, into = os.pipe()
         try:
@@ -326,16 +320,6 @@ class Child:
             return Ended(KILLED, "the system ended it: too much memory, processor time, or files")
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         return Ended(KILLED, f"its process was ended by {name}")
-
-
-def _withheld() -> tuple[set[str], list[str]]:
-    """The modules in which what exercises withhold is written, and their files, source and compiled."""
-    holders = [holder_of(full) for e in all_exercises() for full in e.withheld]
-    shown = [holder if isinstance(holder, type) else getattr(holder, name) for holder, name in holders]
-    modules = {real.__module__ for real in shown}
-    sources = [Path(str(sys.modules[module].__file__)) for module in modules]
-    made = [path for source in sources for path in source.parent.glob(f"__pycache__/{source.stem}.*.pyc")]
-    return modules, [str(path) for path in (*sources, *made)]
 
 
 def _both_names(paths: tuple[str, ...]) -> tuple[str, ...]:

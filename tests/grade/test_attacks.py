@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import textwrap
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+import grading_fakes as f
+
 from labkit.exercises.exercise import Case, Exercise, same_array
 from labkit.grade.grading import Outcome, grade_one
 from labkit.grade.isolation import Limits, own_folder
+from labkit.grade.key import Key
 from labkit.grade.zygote import GraderFailure, Zygote
 
 pytestmark = pytest.mark.processes
+MOST_GROWTH = 100e6  # bytes that an answer can make the grader take
 SECRET = 271828.182845  # what a right answer would have to contain, known to the judge alone
 
 
@@ -72,9 +80,10 @@ def hasty(z):
 
 
 def grade(z, source, exercise=DOUBLE, within_s=30.0, **more) -> Outcome:
-    started = time.monotonic()
+    started, before = time.monotonic(), f.forget()
     outcome = grade_one(exercise, textwrap.dedent(source), setup="import numpy as np", zygote=z, **more)
     assert time.monotonic() - started < within_s
+    assert f.peak() - before < MOST_GROWTH, "it may have 300 MB, and has taken less than 150 before (below)"
     assert outcome.points == (outcome.of if outcome.status == "PASS" else 0)
     assert len(outcome.message) <= 2000 and len(outcome.log) <= 8000
     assert outcome.isolation == z.isolation.words()
@@ -676,3 +685,23 @@ def test_a_call_that_makes_no_sense_is_refused_with_one_sentence(z, bad):
         grade_one(**call)
     with pytest.raises(ValueError, match="case_s must be a finite number > 0"):
         Limits(case_s=0)
+
+
+@pytest.mark.parametrize("name", Key.sets(f.KEY))
+def test_a_grader_that_has_met_a_set_and_its_key_has_taken_little_memory(name):
+    source = f"""
+        import numpy as np, sys
+        import grading_fakes as f
+        from labkit.exercises import exercise_set
+        from labkit.grade.key import Key
+        key = Key.load(f.KEY, {name!r})
+        for exercise in exercise_set({name!r}).values():
+            list(key.questions(exercise, 3))
+        print(f.peak())
+    """
+    here = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)], cwd=here, capture_output=True, text=True
+    )
+    most = 350e6 if name in ("10.7", "B") else 150e6  # these two need torch
+    assert int(done.stdout) < most, done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -189,7 +190,24 @@ def test_answers_alike_but_for_names_layout_and_comments_are_reported_and_others
         ("anna", "bob", "1.00")
     ]
     assert not list(alike([row("anna", f.SSP), row("anna", f.SSP)])), "one student's two files"
+    long = (
+        "def f(x):\n"
+        + "".join(f"    y{i} = x[{i}].mean() + {i * i}\n" for i in range(20))
+        + "    return y1\n"
+    )
+    one_more, one_other = long.replace("    return", "    print(x)\n    return"), long.replace("144", "145")
+    for other in (one_more, one_other):
+        assert len(list(alike([row("anna", long), row("bob", other)]))) == 1
     assert _bones("def f(:") == []
+
+
+def test_a_class_of_a_hundred_long_answers_is_compared_in_seconds():
+    def long(i):
+        return "".join(f"x{j % (i + 2)} = f({j} % {i}, x{j % 7})\n" for j in range(60))
+
+    before = time.process_time()
+    list(alike([row(f"student {i}", long(i)) for i in range(1, 101)]))
+    assert time.process_time() - before < 10
 
 
 def test_what_a_person_should_look_at_is_flagged():

@@ -32,9 +32,25 @@ FORMS = {
     "numpy numbers": "each(it, lambda x: np.float64(x) if np.ndim(x) == 0 else x)",
     "fractions": "each(it, lambda x: fractions.Fraction(float(x)) if np.ndim(x) == 0 else x)",
     "one dimension more": "each(it, lambda x: np.asarray(x)[None])",
+    "a figure with a title and a grid": "dressed(it)",
+}
+# Other ways to come to the answer: of a function `it`, and of a value.
+WAYS = {
+    "a lambda": "answer_ = lambda *args: it(*args)",
+    "a partial": "answer_ = functools.partial(it)",
+    "an object": "class Answer_:\n    def __call__(self, *args):\n        return it(*args)\nanswer_ = Answer_()",
+    "a method": "class Answer_:\n    def __call__(self, *args):\n        return it(*args)\nanswer_ = Answer_().__call__",
+    "a decorated function": "@once_more\ndef answer_(*args):\n    return it(*args)",
+}
+WAYS_OF_VALUES = {
+    "a dict of another kind": "answer_ = collections.OrderedDict(it)",
+    "by way of JSON": "answer_ = json.loads(json.dumps(each(it, lambda x: np.asarray(x).tolist())))",
+    "in another order": "answer_ = dict(reversed(it.items()))",
+    "piece by piece": "answer_ = {}\nfor name, said in it.items():\n    answer_[name] = said",
+    "from two dicts": "answer_ = dict(list(it.items())[:1]) | dict(list(it.items())[1:])",
 }
 HELPERS = """
-import array, collections, fractions
+import array, collections, fractions, functools, json
 import numpy as np
 
 def numeric(x):
@@ -50,12 +66,35 @@ def each(it, form):
         return tuple(each(v, form) for v in it)
     return form(it) if numeric(it) else it
 
+def once_more(f):
+    @functools.wraps(f)
+    def g(*args):
+        return f(*args)
+    return g
+
+def dressed(it):
+    for axes in getattr(it, "axes", []):
+        axes.set_title("mine")
+        axes.grid(True)
+    return it
+
 def lists(it, kind):
     return each(it, lambda x: kind(x.tolist() if isinstance(x, np.ndarray) else x) if np.ndim(x) else x)
 """
-ALL = [(e.id, form) for e in all_exercises() if not e.rubric for form in FORMS]
+
+
+def forms(exercise):
+    """All the ways in which an exercise is answered here."""
+    return [*FORMS, *(WAYS if exercise.function else WAYS_OF_VALUES)]
+
+
+ALL = [(e.id, form) for e in all_exercises() if not e.rubric for form in forms(e)]
 ids = list(dict.fromkeys(id for id, _ in ALL))
-DAILY = [(id, form) for id, form in ALL if (ids.index(id) + list(FORMS).index(form)) % len(FORMS) == 0]
+DAILY = [
+    (id, form)
+    for id, form in ALL
+    if (ids.index(id) + forms(find(id)).index(form)) % len(forms(find(id))) == 0
+]
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +123,9 @@ def agree(verdict, outcome):
 def form_of(id, form, z, seed):
     exercise = find(id)
     key = Key.load(KEYS, id.split("-")[0])
-    if exercise.function:
+    if form not in FORMS:
+        source = f"it = SOLUTIONS[{id!r}]\n{(WAYS | WAYS_OF_VALUES)[form]}"
+    elif exercise.function:
         source = f"def answer_(*args):\n    it = SOLUTIONS[{id!r}](*args)\n    return {FORMS[form]}"
     else:
         source = f"it = SOLUTIONS[{id!r}]\nanswer_ = {FORMS[form]}"
@@ -102,7 +143,7 @@ def test_every_form_of_a_right_answer_gets_one_verdict(z, id, form):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("id", ids)
 def test_every_form_of_every_right_answer_gets_one_verdict_for_other_questions_too(z, id):
-    for i, form in enumerate(FORMS):
+    for i, form in enumerate(forms(find(id))):
         for seed in range(20) if form == "as it is" else (i,):
             agree(*form_of(id, form, z, seed))
 

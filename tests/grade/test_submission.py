@@ -18,7 +18,7 @@ import grading_fakes as f
 from labkit.exercises import exercise_set
 from labkit.grade.collect import collect
 from labkit.grade.notebook import Unreadable, _parse_cells, read_cells
-from labkit.grade.submission import Released, sets_of
+from labkit.grade.submission import Released, _statements, sets_of
 
 SETS = sorted(p.stem.removeprefix("key_").replace("_", ".") for p in f.KEY.glob("key_*.py"))
 BOOK = Released.load("2.2", f.RELEASED)
@@ -333,3 +333,13 @@ def test_importing_all_this_brings_no_torch():
         "import sys, labkit.grade.__main__; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=f.ROOT).returncode == 0
+
+
+def test_a_cell_s_statements_are_its_text_and_a_long_cell_is_read_in_one_go():
+    source = 'é = "ü"; b = é\r\n@cache\ndef f(x):\n    return "ß", b\n\ntext = """\n  x\n"""\n'
+    texts = [text for text, _ in _statements(source)]
+    assert texts == ['é = "ü"', "b = é", '@cache\ndef f(x):\n    return "ß", b', 'text = """\n  x\n"""']
+    assert [sorted(names) for _, names in _statements(source)] == [["é"], ["b"], ["f"], ["text"]]
+    before = time.process_time()
+    assert len(_statements("x = 1  # and more\n" * 2500)) == 2500
+    assert time.process_time() - before < 2

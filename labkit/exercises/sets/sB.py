@@ -11,13 +11,14 @@ Symbols: K workers, M the mean time between failures of the whole job, delta = `
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from labkit.comm.run import Run
-from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
+from labkit.exercises.exercise import Case, Exercise, Variant, Wrong, number, same_array
 from labkit.exercises.measured import Measurements, read
 from labkit.exercises.sets import Array, Judge, dict_of, if_it_were, slips, spoke, steps, talked, workers
 from labkit.extras import scipy
@@ -134,26 +135,36 @@ _SAVES: dict[str, tuple[tuple[str, ...], ...]] = {  # as in the notebook
 _BAD = ("torn", "missing", "old")
 
 
-def _refuted(answer: Any) -> None:
-    dict_of(answer, tuple(_SAVES))
+def _power(rng: np.random.Generator) -> Variant:
+    """The programs are somebody else's."""
+    names = [*_SAVES][:-1]  # of two ranks it says what they are
+    shown = {a: str(b) for a, b in zip(names, rng.permutation(names), strict=True)}
+    program = {b: a for a, b in shown.items()} | {"two ranks": "two ranks"}
+    return Variant({"program": program}, shown, Case((), partial(_refuted, program)))
+
+
+def _refuted(program: Mapping[str, str], answer: Any) -> None:
+    """program: by the name that the notebook gives it, which of ``_SAVES`` it is."""
+    dict_of(answer, tuple(program))
     for who, said in answer.items():
-        bad = [(done, what) for done in range(len(_SAVES[who]) + 1) for what in _found(who, done)]
+        operations = _SAVES[program[who]]
+        bad = [(done, what) for done in range(len(operations) + 1) for what in _found(program[who], done)]
         if isinstance(said, str):
             if said != "holds":
                 raise Wrong(f"{who}: answer 'holds' or a pair, not {said!r}")
             if bad:
-                raise Wrong(f"{who}: you let it pass. {_WHY[who]}")
+                raise Wrong(f"{who}: you let it pass. {_WHY[program[who]]}")
             continue
         pair = list(said) if isinstance(said, (tuple, list)) else []
         if len(pair) != 2 or pair[1] not in _BAD:
             raise Wrong(f"{who}: a pair is (operations done, one of {', '.join(map(repr, _BAD))})")
         done, what = number(pair[0], f"{who}: operations done"), pair[1]
-        if done != int(done) or not 0 <= done <= len(_SAVES[who]):
-            raise Wrong(f"{who}: there are 0 to {len(_SAVES[who])} operations to be done, not {done:g}")
+        if done != int(done) or not 0 <= done <= len(operations):
+            raise Wrong(f"{who}: there are 0 to {len(operations)} operations to be done, not {done:g}")
         if (int(done), what) not in bad:
             if not bad:
                 raise Wrong(f"{who}: cut after {int(done)} of the operations: what is on the disk by then?")
-            if what == "old" and done < len(_SAVES[who]):
+            if what == "old" and done < len(operations):
                 raise Wrong(f"{who}: until the save has returned, the old checkpoint is as good as promised")
             raise Wrong(f"{who}: cut after {int(done)} of the operations, the disk does not show {what!r}")
 
@@ -344,45 +355,79 @@ def _newest_case(
 
 # -- 6: a straggler has been found ----------------------------------------------------------------------------------
 
-_K, _T, _TIMES, _JOBS, _SHARE = 8, 60, 14, 40, 0.25
+_K, _T, _SHARE = 8, 60, 0.25
 
 
-def _accused(rng: np.random.Generator) -> Iterator[Case]:
+def _recorder(rng: np.random.Generator) -> Variant:
+    """A count, a number of jobs, and two chances that are other ones."""
+    times, jobs = int(rng.choice([13, 14])), int(rng.integers(20, 60))
+    level, power = float(rng.choice([0.005, 0.01, 0.02])), float(rng.choice([0.8, 0.9, 0.95]))
+    given: dict[str, Any] = {"times": times, "jobs": jobs, "level": level, "power": power}
+    texts = {
+        "4, 14, 7, 7": f"4, {times}, 7, {21 - times}", "14": f"{times}", "40 such": f"{jobs} such",
+        "at most 0.01": f"at most {level:g}", "probability 0.9 or": f"probability {power:g} or",
+    }  # fmt: skip
+    return Variant(given, texts, _accused(**given))
+
+
+@cache
+def _least(T: int, level: float, ranks: int = _K) -> int:
+    """From which count on the bound for so many ranks is at most ``level``."""
+    return int(np.argmax(ranks * scipy("stats").binom.sf(np.arange(-1, T + 1), T, 1 / _K) <= level))
+
+
+def _accused(times: int = 14, jobs: int = 40, level: float = 0.01, power: float = 0.9) -> Case:
+    """times: that the rank was last; jobs: watched a day; level: of a false alarm; power: of a true one."""
     sf = scipy("stats").binom.sf
-
-    def least(T: int, K: int = _K) -> int:
-        return next(m for m in range(T + 2) if K * sf(m - 1, T, 1 / K) <= 0.01)
-
-    one = float(sf(_TIMES - 1, _T, 1 / _K))
-    decide = next(T for T in range(20, 2000, 20) if sf(least(T) - 1, T, _SHARE) >= 0.9)
-    right = {"one": one, "any": _K * one, "jobs": _JOBS * _K * one, "least": least(_T),
-             "caught": float(sf(least(_T) - 1, _T, _SHARE)), "steps": decide}  # fmt: skip
+    one, Ts = float(sf(times - 1, _T, 1 / _K)), np.arange(20, 2000, 20)
+    counts = np.array([_least(int(T), level) for T in Ts])
+    least = _least(_T, level)
+    decide = int(Ts[np.argmax(sf(counts - 1, Ts, _SHARE) >= power)])
+    right = {"one": one, "any": _K * one, "jobs": jobs * _K * one, "least": least,
+             "caught": float(sf(least - 1, _T, _SHARE)), "steps": decide}  # fmt: skip
     mistakes = slips(right,
-        ("That is the chance of more than 14: is 14 not often enough to accuse?", "one", float(sf(_TIMES, _T, 1 / _K))),
-        ("That is the chance of exactly 14: would 15 have been less suspicious?",
-         "one", one - float(sf(_TIMES, _T, 1 / _K))),
+        (f"That is the chance of more than {times}: is {times} not often enough to accuse?",
+         "one", float(sf(times, _T, 1 / _K))),
+        (f"That is the chance of exactly {times}: would {times + 1} have been less suspicious?",
+         "one", one - float(sf(times, _T, 1 / _K))),
         ("This asks of rank 5 only; the recorder would have named any of the others as gladly.", "any", one),
         ("Eight counts that share 60 steps are taken for independent here: if one is large, what of the others?",
          "any", 1 - (1 - one) ** _K),
-        ("In each of the jobs there are eight that may be named.", "jobs", _JOBS * one),
-        ("This lets each rank be accused in 1 % of all jobs, and there are eight of them.",
-         "least", next(m for m in range(_T) if sf(m - 1, _T, 1 / _K) <= 0.01)),
-        ("That is how often the team's own rule, 14 or more, accuses it.", "caught", float(sf(_TIMES - 1, _T, _SHARE))),
+        ("In each of the jobs there are eight that may be named.", "jobs", jobs * one),
+        (f"This lets each rank be accused in {100 * level:g} % of all jobs, and there are eight of them.",
+         "least", _least(_T, level, ranks=1)),
+        (f"That is how often the team's own rule, {times} or more, accuses it.", "caught", float(sf(times - 1, _T, _SHARE))),
         ("A rank that is last in a quarter of the steps on average is not so in every job: this takes its mean for sure.",
-         "steps", next(T for T in range(20, 2000, 20) if least(T) <= _SHARE * T)),
+         "steps", int(Ts[np.argmax(counts <= _SHARE * Ts)])),
         ("The count that accuses grows with the steps, and yours stays where it was with 60.",
-         "steps", next(T for T in range(20, 2000, 20) if sf(least(_T) - 1, T, _SHARE) >= 0.9)),
+         "steps", int(Ts[np.argmax(sf(least - 1, Ts, _SHARE) >= power)])),
         rtol=_ROUNDED)  # fmt: skip
-    yield Case((), steps(right, rtol=_ROUNDED), mistakes=mistakes)
+    return Case((), steps(right, rtol=_ROUNDED), mistakes=mistakes)
 
 
 EXERCISES = (
     Exercise("B-1", "An upload in the background", "derive", 4, "upload", _upload, objectives=(1,)),
     Exercise("B-2", "What a checkpoint costs here", "measure", 3, "", _costs, objectives=(1,)),
     Exercise(
-        "B-3", "Where the power goes", "criticise", 3, "", lambda rng: [Case((), _refuted)], objectives=(3,)
+        "B-3",
+        "Where the power goes",
+        "criticise",
+        3,
+        "",
+        lambda rng: [Case((), partial(_refuted, {name: name for name in _SAVES}))],
+        objectives=(3,),
+        variant=_power,
     ),
     Exercise("B-4", "The hand-over", "debug", 4, "hand_over", _hand_over, objectives=(2,)),
     Exercise("B-5", "The newest that is whole", "build", 3, "newest", _newest, objectives=(3,)),
-    Exercise("B-6", "A straggler has been found", "criticise", 3, "", _accused, objectives=(4,)),
+    Exercise(
+        "B-6",
+        "A straggler has been found",
+        "criticise",
+        3,
+        "",
+        lambda rng: [_accused()],
+        objectives=(4,),
+        variant=_recorder,
+    ),
 )
