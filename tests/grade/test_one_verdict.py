@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from labkit.exercises import Case, Exercise, close, find, judge, same_array
+from labkit.exercises import Case, Exercise, check, close, find, judge, same_array
 from labkit.exercises.catalogue import all_exercises
 from labkit.grade.grading import grade_one
 from labkit.grade.key import Key
@@ -197,6 +200,21 @@ def test_the_grader_s_time_is_the_check_s_time(z, monkeypatch):
     slow = one()
     verdict = judge(slow, lambda: module.time.sleep(0.1) or 3.0, slow.cases(None))
     assert verdict.status == "wrong" and "the grader gives a question" in verdict.message
+
+
+def endless():
+    while True:
+        with contextlib.suppress(Exception):
+            time.sleep(1)
+
+
+@pytest.mark.parametrize("id", ["10.2-1", "10.3-1"])  # a function, and workers that run in turns
+def test_a_loop_without_end_is_ended_in_the_notebook_too(id, monkeypatch):
+    monkeypatch.setattr(sys.modules["labkit.exercises.check"], "CASE_S", 0.3)
+    before, began = signal.getsignal(signal.SIGALRM), time.monotonic()
+    verdict = check(id, lambda *args: endless())
+    assert verdict.status == "wrong" and "a loop without end" in verdict.message
+    assert time.monotonic() - began < 60 and signal.getsignal(signal.SIGALRM) is before
 
 
 def test_a_missing_return_is_said_in_both_and_an_untouched_stub_is_not_blamed(z, tmp_path):
