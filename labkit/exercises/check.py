@@ -207,9 +207,8 @@ def _ended_after(seconds: float) -> Iterator[None]:
         raise Ended(TIMEOUT, f"{said}: is there a loop without end?") from None
     finally:
         running = False
-        left = before[0] and max(
-            before[0] - (time.monotonic() - began), 1e-3
-        )  # of a timer that somebody else had set
+        # Somebody else's timer goes on.
+        left = before[0] and max(before[0] - (time.monotonic() - began), 1e-3)
         signal.setitimer(signal.ITIMER_REAL, left, before[1])
         signal.signal(signal.SIGALRM, handler)
 

@@ -7,7 +7,7 @@ import json
 import math
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtrc  # of the binomial law; scipy.stats would weigh 60 MB in the grader
 
 from labkit.collectives import ring
 from labkit.exercises.sets.sB import _newest_case
@@ -46,7 +46,7 @@ def costs(**changed):
     careful, rounds = v["careful"], len(v["kept"])
     longer = int((v["synced"] > v["kept"]).sum())
     low, high = (math.sqrt(2 * x * M) for x in (careful.min(), careful.max()))
-    p = float(binom.sf(longer - 1, rounds, 0.5))
+    p = float(bdtrc(longer - 1, rounds, 0.5))
     numbers = {
         "delta_s": float(np.median(careful)), "low_s": low, "high_s": high,
         "regret": careful.max() / low + low / (2 * M) - math.sqrt(2 * careful.max() / M),
@@ -213,18 +213,18 @@ def newest_own_part(comm, written, mine):
 
 
 def least(T, level=0.01):
-    return next(m for m in range(T + 2) if 8 * binom.sf(m - 1, T, 1 / 8) <= level)
+    return next(m for m in range(T + 2) if 8 * bdtrc(m - 1, T, 1 / 8) <= level)
 
 
 def accused(times=14, jobs=40, level=0.01, power=0.9):
-    one = float(binom.sf(times - 1, 60, 1 / 8))
-    steps = next(T for T in range(20, 900, 20) if binom.sf(least(T, level) - 1, T, 0.25) >= power)
+    one = float(bdtrc(times - 1, 60, 1 / 8))
+    steps = next(T for T in range(20, 900, 20) if bdtrc(least(T, level) - 1, T, 0.25) >= power)
     return {
         "one": one,
         "any": 8 * one,
         "jobs": jobs * 8 * one,
         "least": least(60, level),
-        "caught": float(binom.sf(least(60, level) - 1, 60, 0.25)),
+        "caught": float(bdtrc(least(60, level) - 1, 60, 0.25)),
         "steps": steps,
     }
 
@@ -254,8 +254,12 @@ MUTANTS = {
         costs(high_s=lambda v, a: a["low_s"] * (a["high_s"] / a["low_s"]) ** 2),
         costs(regret=lambda v, a: a["regret"] + a["high_s"] / 600),
         costs(regret=lambda v, a: 1 + a["regret"] / (a["high_s"] / 600)),
-        costs(p=lambda v, a: float(binom.pmf(a["longer"], len(v["kept"]), 0.5))),
-        costs(p=lambda v, a: float(binom.sf(a["longer"], len(v["kept"]), 0.5))),
+        costs(
+            p=lambda v, a: float(
+                bdtrc(a["longer"] - 1, len(v["kept"]), 0.5) - bdtrc(a["longer"], len(v["kept"]), 0.5)
+            )
+        ),
+        costs(p=lambda v, a: float(bdtrc(a["longer"], len(v["kept"]), 0.5))),
         costs(sync_costs=lambda v, a: "yes" if a["sync_costs"] == "not decided" else "not decided"),
         costs(data=DATA.replace("0.0", "0.1")),
     ],
@@ -270,12 +274,12 @@ MUTANTS = {
     "B-4": [hand_over_given, *(forgetting(what) for what in ("m", "g", "t", "gt", "s", "n"))],
     "B-5": [newest_of_anybody, oldest_of_the_newest, newest_everywhere, newest_by_count, newest_own_part],
     "B-6": [
-        ACCUSED | {"one": float(binom.sf(14, 60, 1 / 8))},
-        ACCUSED | {"one": float(binom.pmf(14, 60, 1 / 8))},
+        ACCUSED | {"one": float(bdtrc(14, 60, 1 / 8))},
+        ACCUSED | {"one": float(bdtrc(13, 60, 1 / 8) - bdtrc(14, 60, 1 / 8))},
         ACCUSED | {"any": one},
         ACCUSED | {"any": 1 - (1 - one) ** 8},
         ACCUSED | {"least": 15},
-        ACCUSED | {"caught": float(binom.sf(13, 60, 0.25))},
+        ACCUSED | {"caught": float(bdtrc(13, 60, 0.25))},
         ACCUSED | {"steps": next(T for T in range(20, 900, 20) if least(T) <= T / 4)},
     ],
 }

@@ -373,12 +373,12 @@ def _recorder(rng: np.random.Generator) -> Variant:
 @cache
 def _least(T: int, level: float, ranks: int = _K) -> int:
     """From which count on the bound for so many ranks is at most ``level``."""
-    return int(np.argmax(ranks * scipy("stats").binom.sf(np.arange(-1, T + 1), T, 1 / _K) <= level))
+    return int(np.argmax(ranks * scipy("special").bdtrc(np.arange(-1, T + 1), T, 1 / _K) <= level))
 
 
 def _accused(times: int = 14, jobs: int = 40, level: float = 0.01, power: float = 0.9) -> Case:
     """times: that the rank was last; jobs: watched a day; level: of a false alarm; power: of a true one."""
-    sf = scipy("stats").binom.sf
+    sf = scipy("special").bdtrc  # more than so many, by the binomial law
     one, Ts = float(sf(times - 1, _T, 1 / _K)), np.arange(20, 2000, 20)
     counts = np.array([_least(int(T), level) for T in Ts])
     least = _least(_T, level)
