@@ -66,7 +66,7 @@ STAGES: list[tuple[str, list[str]]] = [
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
     ("notebooks", [*NBVAL, *TWO, "loadscope", "--no-loadscope-reorder", *notebooks()]),
     ("book", [sys.executable, "book/tools/build.py"]),
-    ("browser", [*PYTEST, *WITHOUT, *TWO, "loadgroup", *marked("browser"), "-m", "browser"]),
+    ("browser", [*PYTEST, *WITHOUT, *TWO, "loadgroup", *marked("browser"), "-m", "browser and not weekly"]),
 ]
 ONLY_WHEN_NAMED = [("weekly", [*PYTEST, *WITHOUT, *marked("weekly"), "-m", "weekly", "--timeout=1800"])]
 TOOK = (

@@ -76,6 +76,8 @@ def look(window: Any, lab: str, path: str) -> Any:
     texts = [c for c in nbformat.read(ROOT / path, as_version=4).cells if c.cell_type == "markdown"]
     shown = page.locator(".jp-Notebook .jp-MarkdownOutput")
     expect(shown).to_have_count(len(texts), timeout=WAIT_MS)
+    drawn = "() => [...document.querySelectorAll('.jp-Notebook .jp-MarkdownOutput')].every((e) => e.innerText.trim())"
+    page.wait_for_function(drawn, timeout=WAIT_MS)
     said = "\n".join(shown.all_inner_texts())
     assert len(said) > 500 and not RAW.search(said)
     assert all(hint.get_attribute("open") is None for hint in page.locator(".jp-Notebook details").all())
