@@ -23,10 +23,15 @@ def codes(text: str) -> list[str]:
     return [cell["code"] for cell in CELL.finditer(text)]
 
 
+def options(box: re.Match[str]) -> dict[str, str]:
+    """The options of a box, by their names."""
+    return dict(re.findall(r":(\w+): *(.*)", box["options"]))
+
+
 def boxes(text: str) -> Iterator[tuple[re.Match[str], dict[str, str]]]:
     """Every box of a text, in order, and its options by their names."""
     for box in BOX.finditer(text):
-        yield box, dict(re.findall(r":(\w+): *(.*)", box["options"]))
+        yield box, options(box)
 
 
 def title(text: str) -> str:

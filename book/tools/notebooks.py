@@ -240,16 +240,12 @@ def refresh(md: Path, root: Path = ROOT) -> bool:
     Nothing is executed. Outputs altered by hand stay as they are, and are found by `check`.
     """
     ipynb = md.with_suffix(".ipynb")
-    source, nb, old = (
-        read_source(md, address_for(md, root)),
-        convert(md, address_for(md, root)),
-        stored(ipynb),
-    )
+    nb, old = convert(md, address_for(md, root)), stored(ipynb)
     for new, cell in zip(code_cells(nb), code_cells(old), strict=True):
         new.execution_count, new.outputs = cell.execution_count, cell.outputs
     hashes = recorded(ipynb) | {"source_sha256": digest(md.read_bytes())}
     whole = hashes["outputs_sha256"] == outputs_digest(nb)
-    tidy(nb, source)
+    tidy(nb, nb)
     nb.metadata["labkit"] = hashes | ({"outputs_sha256": outputs_digest(nb)} if whole else {})
     if nb == old:
         return False

@@ -68,7 +68,7 @@ def portable(text: str, page: Path) -> str:
         return Path(os.path.relpath(found, page.parent)).as_posix() if known else ""
 
     def box(found: re.Match[str]) -> str:
-        kind, body = dict(re.findall(r":(\w+): *(.*)", found["options"]))["class"], found["body"].strip()
+        kind, body = myst.options(found)["class"], found["body"].strip()
         if kind == "dropdown":
             return (
                 f"<details>\n<summary><b>{html.escape(found['title'])}</b></summary>\n\n{body}\n\n</details>"
