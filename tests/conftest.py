@@ -1,4 +1,4 @@
-"""Scripts under test: they are interrupted as at a terminal, and they end with the test, also when it fails."""
+"""Scripts under test are interrupted as at a terminal, and end with the test, also when it fails. So do figures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -85,6 +86,14 @@ def ran() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.CompletedProcess([str(c) for c in command], process.returncode, out, err)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def figures_end_with_their_test() -> Iterator[None]:
+    """A figure of pyplot's that a test leaves open would be counted by the next one on the same worker."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture(scope="session")
