@@ -100,7 +100,9 @@ def test_an_exception_that_cannot_say_what_it_is_is_reported_by_its_type(z, wors
     ],
 )
 def test_what_went_wrong_has_a_hint_of_its_own(z, line, hint):
-    exercise = Exercise("2.2-1", "a sum", "build", 1, "f", lambda rng: iter([Case((2.0,), lambda given: None)]))
+    exercise = Exercise(
+        "2.2-1", "a sum", "build", 1, "f", lambda rng: iter([Case((2.0,), lambda given: None)])
+    )
     source = f"total = 0\ndef f(x):\n    {line}\n    return total"
     outcome = grade_one(exercise, source, list(exercise.cases(None)), name="f", zygote=z)
     assert outcome.status == "ERROR" and hint in str(outcome.message), outcome
