@@ -113,7 +113,7 @@ def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:
     status = {PASS: "right", NO_RESULT: "todo"}.get(found.status, "wrong")
     points = exercise.points * (status == "right")
     message = found.message
-    if status == "todo" and exercise.function and not _untouched(answer):
+    if status == "todo" and not message and exercise.function and not _untouched(answer):
         message = f"{exercise.function} returned nothing: is the return missing?"
     question = found.asked.args if found.asked else None
     return Verdict(exercise.id, exercise.title, status, points, exercise.points, message, question)
