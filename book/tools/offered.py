@@ -31,7 +31,10 @@ def put(root: Path) -> int:
             continue
         links = []
         if html / "notebooks" == page.parent and slides / page.name in there:
-            links.append((html / "slides" / page.name, "slides"))
+            asks = (
+                "" if (slides / "reveal.js").is_dir() else " (your browser fetches reveal.js from unpkg.com)"
+            )
+            links.append((html / "slides" / page.name, f"slides{asks}"))
         if whole:
             links.append((html / pdf.name, f"the whole book as a PDF ({pdf.stat().st_size / 1e6:.0f} MB)"))
         said = "".join(f' · <a href="{os.path.relpath(to, page.parent)}">{what}</a>' for to, what in links)

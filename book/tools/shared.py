@@ -1,7 +1,7 @@
 """A Sphinx extension: what a page offers beyond itself, once `repository.url` in _config.yml says where the book is at home.
 
-A way to say what is wrong with this page, and the picture and the words that a messenger shows beside a link to it. Both need
-an address; without one a page has neither rather than a broken one.
+A way to say what is wrong with this page, and the picture and words that a messenger shows beside a link to it. Both need an
+address; without one a page has neither rather than a broken one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The palette stays apart for every reader, and the style can be read on a phone and on a dark page."""
 
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
