@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +104,29 @@ def closing_line(total: Counter[str], seconds: float) -> str:
     return f" {counts} in {seconds:.2f}s ".center(80, "=")
 
 
-def run(name: str, command: list[str], report: Path, **options: Any) -> int:
-    """Run one stage; its exit status. report: where pytest writes what happened. options: of subprocess.run."""
+def run(name: str, command: list[str], report: Path, until_s: float | None = None, **options: Any) -> int:
+    """Run one stage; its exit status, or that of its tests so far if it is interrupted after ``until_s`` seconds.
+
+    report: where pytest writes what happened. options: of subprocess.run.
+    """
     env = {**os.environ, "LABKIT_BOOK_MUST_EXIST": "1", "MPLBACKEND": os.environ.get("MPLBACKEND", "agg")}
     if name == "notebooks":
         del env["MPLBACKEND"]  # the kernel chooses its own: inline
     if "pytest" in command:
         command = [*command, f"--junitxml={report}"]
-    return subprocess.run(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, **options).returncode
+    options |= {"cwd": ROOT, "env": env, "stdin": subprocess.DEVNULL}
+    if until_s is None:
+        return subprocess.run(command, **options).returncode
+    # nohup and many runners have the interrupt ignored, and that is inherited
+    default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, preexec_fn=default, **options) as process:
+        try:
+            return process.wait(until_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+    so_far = count(report)
+    return int(so_far["failed"] + so_far["error"] > 0)
 
 
 def unknown(names: list[str]) -> str:

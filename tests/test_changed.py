@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,30 @@ def test_a_changed_page_is_read_again_whatever_was_remembered_of_it(tmp_path, mo
     assert changed.build.build(tmp_path, pages) == 1
     assert [path.exists() for path in remembered] == [not pages, not pages, True]
     assert ("--all" in commands[0]) == (not pages) and "-W" in commands[0] and "-n" in commands[0]
+
+
+@pytest.mark.parametrize("last", ["pass", "assert False"])
+def test_what_still_runs_when_the_time_is_over_is_interrupted_and_what_has_failed_still_counts(
+    tmp_path, last
+):
+    file, report = tmp_path / "test_slow.py", tmp_path / "report.xml"
+    file.write_text(
+        f"import time\ndef test_a(): {last}\ndef test_b(): open('b', 'w').close(); time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:nbval", "-p", "no:cacheprovider", str(file)]
+
+    class Until(subprocess.Popen):
+        """Its time is over when the second test runs."""
+
+        def wait(self, timeout=None):
+            if timeout is None:
+                return super().wait()
+            while not (tmp_path / "b").exists() and self.poll() is None:
+                time.sleep(0.05)
+            raise subprocess.TimeoutExpired(command, timeout)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "ROOT", tmp_path)
+        patch.setattr(stages.subprocess, "Popen", Until)
+        status = stages.run("tests", command, report, until_s=1.0, stdout=subprocess.DEVNULL)
+    assert status == (last != "pass") and stages.count(report)["failed"] == (last != "pass")

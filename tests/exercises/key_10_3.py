@@ -276,6 +276,111 @@ def takes_off(cause):
     return value
 
 
+# -- 7 --------------------------------------------------------------------------------------------------------------
+
+
+def replay(trace, seconds, together=True):
+    """Ends of all operations, and when each could have begun, had it waited for nobody of its group: (D, T) each."""
+    came, ends = [], []
+    for op, took in zip(trace, seconds, strict=True):
+        begin = np.zeros(took.shape)
+        for j in op["after"]:
+            begin = np.maximum(begin, ends[j])
+        came.append(begin)
+        ends.append((begin.max(axis=0) if op["together"] and together else begin) + took)
+    return ends, came
+
+
+def mean_step(trace, seconds, together=True):
+    return np.stack(replay(trace, seconds, together)[0]).max(axis=(0, 1)).mean()
+
+
+def means(trace, kind, mean=np.mean):
+    """The seconds of each operation if it took the mean of all that ``kind`` calls alike."""
+    return [
+        np.full(op["seconds"].shape, mean([o["seconds"] for o in trace if kind(o) == kind(op)]))
+        for op in trace
+    ]
+
+
+def by_what(op):
+    return op["what"]
+
+
+def by_stage(op):
+    return op["what"], op["stage"]
+
+
+def blame(trace, **how):
+    seconds, together = [op["seconds"] for op in trace], how.get("together", True)
+    ideal = means(trace, how.get("kind", by_what), how.get("mean", np.mean))
+    D, S = len(seconds[0]), max(op["stage"] for op in trace) + 1
+    step, best = mean_step(trace, seconds, together), mean_step(trace, ideal, together)
+
+    def won(cured):
+        mixed = [np.array(one) for one in seconds]
+        for op, one, usual in zip(trace, mixed, ideal, strict=True):
+            for d in range(D):
+                if cured(op, d):
+                    one[d] = usual[d]
+        return step - mean_step(trace, mixed, together)
+
+    whom = how.get("whom", lambda op, s, d, k: op["stage"] == s and k == d)
+    wins = np.array([[won(lambda op, k, s=s, d=d: whom(op, s, d, k)) for d in range(D)] for s in range(S)])
+    even = means(trace, by_stage)
+    mixed = [e if op["what"] != "sum" else op["seconds"] for op, e in zip(trace, even, strict=True)]
+    came = replay(trace, seconds)[1]
+    last = [0] * S
+    for op, when in zip(trace, came, strict=True):
+        if op["together"]:
+            last[op["stage"]] = int(np.bincount(when.argmax(axis=0), minlength=D).argmax())
+    half, dealt = (step - best) / 2, mean_step(trace, mixed)
+    cure = "worker" if wins.max() >= half else "data" if step - dealt >= half else "stage"
+    return {"step": step, "ideal": best, "wins": wins, "even": dealt, "last": last, "cure": cure}
+
+
+def blamed(**how):
+    return lambda trace: blame(trace, **how)
+
+
+def blame_but(**change):
+    """The right account, but for what one function says of the trace and the account."""
+    return lambda trace: (lambda right: right | {key: value(trace, right) for key, value in change.items()})(
+        blame(trace)
+    )
+
+
+def computes_longest(trace, right):
+    spent = np.zeros_like(right["wins"])
+    for op in trace:
+        spent[op["stage"]] += op["seconds"].sum(axis=1)
+    return spent.argmax(axis=1)
+
+
+def only_it_is_real(trace, right):
+    wins, ideal = np.zeros_like(right["wins"]), means(trace, by_what)
+    for s, d in np.ndindex(wins.shape):
+        mixed = [np.array(one) for one in ideal]
+        for op, one in zip(trace, mixed, strict=True):
+            if op["stage"] == s:
+                one[d] = op["seconds"][d]
+        wins[s, d] = mean_step(trace, mixed) - right["ideal"]
+    return wins
+
+
+def sums_too(trace, right):
+    return mean_step(trace, means(trace, by_stage))
+
+
+def wins_a_third(trace, right):
+    return "worker" if right["wins"].max() >= (right["step"] - right["ideal"]) / 3 else right["cure"]
+
+
+def accuses_the_last(trace, right):
+    """A worker is to blame wherever one rank is last in all stages."""
+    return "worker" if len(set(right["last"])) == 1 else right["cure"]
+
+
 SOLUTIONS = {
     "10.3-1": sync_step,
     "10.3-2": diagnose,
@@ -283,6 +388,7 @@ SOLUTIONS = {
     "10.3-4": scaling,
     "10.3-5": SLOW_WORKER,
     "10.3-6": audit,
+    "10.3-7": blame,
 }
 
 MUTANTS = {
@@ -346,6 +452,18 @@ MUTANTS = {
             "network alone",
             lambda before, now, n, T: minutes(before | {"beta": math.inf}, n, T) + T / 60 * n / now["beta"],
         ),
+    ],
+    "10.3-7": [
+        blamed(together=False),
+        blamed(kind=by_stage),
+        blamed(mean=np.median),
+        blamed(whom=lambda op, s, d, k: k == d),
+        blame_but(wins=only_it_is_real),
+        blame_but(wins=lambda trace, right: right["wins"] / (right["step"] - right["ideal"])),
+        blame_but(last=computes_longest),
+        blame_but(cure=accuses_the_last),
+        blame_but(cure=wins_a_third),
+        blame_but(even=sums_too),
     ],
 }
 

@@ -90,6 +90,24 @@ def test_an_exception_that_cannot_say_what_it_is_is_reported_by_its_type(z, wors
     assert verdict.message.splitlines()[0] == outcome.message.splitlines()[0] == said
 
 
+@pytest.mark.parametrize(
+    "line, hint",
+    [
+        ("total = total + x", "is its own there: give it one before this line"),
+        ("total = numpy.sum(x)", "put what it needs, imports too, into the same cell"),
+        ("import torchvision", "does not have that package"),
+        ("import socket; socket.create_connection(('127.0.0.1', 9))", "without a network"),
+    ],
+)
+def test_what_went_wrong_has_a_hint_of_its_own(z, line, hint):
+    exercise = Exercise(
+        "2.2-1", "a sum", "build", 1, "f", lambda rng: iter([Case((2.0,), lambda given: None)])
+    )
+    source = f"total = 0\ndef f(x):\n    {line}\n    return total"
+    outcome = grade_one(exercise, source, list(exercise.cases(None)), name="f", zygote=z)
+    assert outcome.status == "ERROR" and hint in str(outcome.message), outcome
+
+
 def test_other_questions_are_asked_for_another_seed(z):
     def cases(rng):
         yield Case((float(rng.standard_normal()),), lambda given: close(given, 1.0))

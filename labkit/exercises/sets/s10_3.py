@@ -18,7 +18,7 @@ import numpy as np
 
 from labkit.comm.run import Run
 from labkit.exercises import drawn, measured
-from labkit.exercises.exercise import Case, Exercise, Wrong, number
+from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
 from labkit.exercises.sets import (
     KEEP,
     TO_MS,
@@ -380,6 +380,172 @@ def _audit_case(rng: np.random.Generator, loader: float, network: float, clock: 
     return Case((before, now, n, T), steps(expected), label=label, mistakes=mistakes)
 
 
+# -- 7: who comes last, and who is to blame --------------------------------------------------------------------------
+
+_Op = dict[str, Any]  # what, stage, after, together, seconds (D, T)
+_CURES = ("worker", "data", "stage")
+
+
+def _traces(rng: np.random.Generator) -> Iterator[Case]:
+    for S, D, pace, long, low, high in (
+        (1, 4, 1.7, 0.0, 0.7, 2.0),  # one worker; then nothing but its cure helps
+        (2, 4, 1.0, 0.5, 0.0, 0.4),  # long and short examples
+        (3, 3, 0.0, 0.0, 0.0, 0.4),  # a stage with too much to do
+        (3, 3, 1.6, 0.3, 0.53, 0.64),  # a worker, and somewhat long examples
+        (2, 3, 1.5, 0.35, 0.37, 0.47),  # long examples, and somewhat a worker
+        (4, 2, 1.8, 0.1, 0.7, 2.0),
+    ):
+        yield _trace_case(rng, S, D, pace, long, (low, high))
+
+
+def _trace(rng: np.random.Generator, S: int, D: int, slower: float, long: float, M: int, T: int) -> list[_Op]:
+    """M micro-batches pass S stages of D workers forward and backward in each of T steps; then each stage sums.
+
+    slower: the factor of one worker; 0: the last stage is slow instead. long: scatter of the micro-batches' lengths."""
+    scatter, length = rng.lognormal(0, 0.02, (2, S, M, D, T)), rng.lognormal(0, long, (M, D, T))
+    pace = np.ones((S, D))
+    if slower:  # not in the last stage of several: others come late because of it
+        pace[rng.integers(max(1, S - 1)), rng.integers(D)] = slower * rng.uniform(0.95, 1.05)
+    else:
+        pace[-1] = rng.uniform(1.5, 2.0)
+    ops: list[_Op] = []
+    at: dict[tuple[str, int, int], int] = {}
+    for back, what in enumerate(("forward", "backward")):
+        for i in range(M):
+            for s in range(S)[:: -1 if back else 1]:
+                before = [(what, i - 1, s), (what, i, s + 1 if back else s - 1)]
+                if back and i == 0:
+                    before[0] = ("forward", M - 1, s)
+                seconds = (1 + back) * 0.01 * scatter[back, s, i] * length[i] * pace[s, :, None]
+                at[what, i, s] = len(ops)
+                after = [at[b] for b in before if b in at]
+                ops.append({"what": what, "stage": s, "after": after, "together": False, "seconds": seconds})
+    for s in range(S):
+        seconds = rng.uniform(0.004, 0.006, (D, T))
+        after = [at["backward", M - 1, s]]
+        ops.append({"what": "sum", "stage": s, "after": after, "together": True, "seconds": seconds})
+    return ops
+
+
+def _replayed(ops: list[_Op], seconds: Array, group: bool = True) -> tuple[Array, Array]:
+    """Of jobs with these seconds, (operations, ..., D, T): the mean steps (...), and when each worker was ready."""
+    ends, ready = np.zeros_like(seconds), np.zeros_like(seconds)
+    for i, op in enumerate(ops):
+        ready[i] = ends[op["after"]].max(axis=0, initial=0.0)
+        together = op["together"] and group
+        ends[i] = seconds[i] + (ready[i].max(axis=-2, keepdims=True) if together else ready[i])
+    return ends.max(axis=(0, -2)).mean(axis=-1), ready
+
+
+class _Account:
+    """What is right of a trace (``right``, ``cure``), and what the best worker's cure and even data win (``shares``)."""
+
+    def __init__(self, ops: list[_Op]) -> None:
+        self.ops, self.real = ops, np.array([op["seconds"] for op in ops])
+        self.what, self.stage = (np.array([op[key] for op in ops]) for key in ("what", "stage"))
+        self.best, self.even = (
+            self.usual(self.what),
+            self.usual(np.char.add(self.what, self.stage.astype(str))),
+        )
+        self.S, self.D = self.stage.max() + 1, self.real.shape[1]
+        at = self.stage == np.arange(self.S)[:, None]
+        #: (S, D, operations, D) which operations on which workers are a worker's own
+        self.mine = at[:, None, :, None] & np.eye(self.D, dtype=bool)[:, None, :]
+        step, ready = _replayed(ops, self.real)
+        ideal = _replayed(ops, self.best)[0]
+        self.passes = (self.what != "sum")[:, None]
+        wins, dealt_out = step - self.steps(self.mine), self.steps(self.passes, self.even)
+        self.shares = np.array([wins.max(), step - dealt_out]) / (step - ideal)
+        self.cure = _CURES[int(np.argmax(np.append(self.shares, 1.0) >= 0.5))]
+        self.ready = ready[self.what == "sum"]
+        counts = np.array([np.bincount(came.argmax(axis=0), minlength=self.D) for came in self.ready])
+        first, second = np.sort(counts, axis=1)[:, :-3:-1].T
+        self.tied = bool((first == second).any())
+        last = counts.argmax(axis=1)
+        self.right = {"step": step, "ideal": ideal, "wins": wins, "even": dealt_out, "last": last}
+
+    def usual(self, kinds: Array, mean: Any = np.mean) -> Array:
+        """Everybody's seconds, if all operations of one kind took the same."""
+        usual = np.empty_like(self.real)
+        for kind in set(kinds.tolist()):
+            usual[kinds == kind] = mean(self.real[kinds == kind])
+        return usual
+
+    def steps(self, cured: Array, instead: Array | None = None) -> Array:
+        """The mean steps (...) where what is cured, (..., operations, D), takes its ideal seconds, or those given."""
+        other = self.best if instead is None else instead
+        mixed = np.where(cured[..., None], other, self.real)
+        return _replayed(self.ops, np.moveaxis(mixed, -3, 0))[0]
+
+    def wrong(self) -> dict[str, Any]:
+        """Values of well-known slips, by name."""
+        one, who = _replayed(self.ops, self.even)[0], np.eye(self.D, dtype=bool)
+        return {
+            "ungrouped": _replayed(self.ops, self.real, group=False)[0],
+            "own stage": one,
+            "median": _replayed(self.ops, self.usual(self.what, np.median))[0],
+            "everywhere": self.right["step"] - self.steps(who[None, :, None] & (self.mine >= 0)),
+            "alone": self.steps(~self.mine) - self.right["ideal"],
+            "without sums": self.right["step"] - self.steps(self.mine & self.passes),
+            "even sums": one,
+            "even everywhere": self.steps(self.passes),
+            "latest": self.ready.mean(axis=-1).argmax(axis=1),
+            "slowest": np.array(
+                [self.real[self.stage == s].sum(axis=(0, 2)).argmax() for s in range(self.S)]
+            ),
+        }
+
+
+def _trace_case(
+    rng: np.random.Generator, S: int, D: int, slower: float, long: float, share: tuple[float, float]
+) -> Case:
+    M, T = 4, 7
+    while True:  # until no cure wins just about half of the loss, and nobody is last as often as another
+        ops = _trace(rng, S, D, slower, long, M, T)
+        it = _Account(ops)
+        if share[0] <= it.shares[0] <= share[1] and abs(it.shares - 0.5).min() > 0.03 and not it.tied:
+            break
+    right, wrong = it.right, it.wrong()
+    names = [
+        ("Your 'step' lets each worker sum as soon as it is there. A sum waits for all of its stage.", "step", "ungrouped"),
+        ("Your 'ideal' gives each stage a mean of its own: then a stage with too much to do is never at fault.",
+         "ideal", "own stage"),
+        ("Your 'ideal' takes medians, where the text asks for means.", "ideal", "median"),
+        ("Your 'wins' cures a rank in all stages at once. Those are several workers.", "wins", "everywhere"),
+        ("Your 'wins' asks how much one worker does in an ideal job. What does curing it win in this one?", "wins", "alone"),
+        ("Your 'wins' leaves the worker's own part of the sum uncured.", "wins", "without sums"),
+        ("Your 'even' evens out the sums as well.", "even", "even sums"),
+        ("Your 'even' gives all stages one mean: then the model is cut anew, too.", "even", "even everywhere"),
+    ]  # fmt: skip
+    if (wrong["latest"] != wrong["slowest"]).any():  # else nobody can tell which of the two was done
+        names += [
+            ("Your 'last' are late on average. Who is the last in the most steps?", "last", "latest"),
+            ("Your 'last' are those who compute longest. Who arrives last may only have waited for another stage.",
+             "last", "slowest"),
+        ]  # fmt: skip
+    known = slips(
+        right,
+        *((text, key, wrong[name]) for text, key, name in names),
+        ("Your 'wins' are shares of the loss, where seconds are asked for.",
+         "wins", right["wins"] / (right["step"] - right["ideal"])),
+        ("Your 'wins' are the step with the cure. How much shorter is it than without?",
+         "wins", right["step"] - right["wins"]),
+        ("Your 'wins' are the wins with a minus before them.", "wins", -right["wins"]),
+        rtol=1e-6,
+    )  # fmt: skip
+
+    def judge(answer: Any) -> None:
+        found = dict_of(answer, (*right, "cure"))
+        for key, value in right.items():
+            same_array(found[key], np.asarray(value), repr(key), rtol=1e-5, atol=1e-6)
+        if (said := found["cure"]) != it.cure:
+            wins = f"{100 * it.shares[0]:.0f} and {100 * it.shares[1]:.0f} % of the loss"
+            raise Wrong(f"'cure' is {said!r}: here the best worker's cure and evenly dealt data win {wins}")
+
+    label = f"{S} stage{'s' * (S > 1)} of {D} workers, {M} micro-batches, {T} steps"
+    return Case((ops,), judge, label=label, mistakes=known)
+
+
 EXERCISES = (
     Exercise(
         "10.3-1", "Three faults, no error message", "debug", 4, "sync_step", _sync_step, objectives=(1, 2),
@@ -392,4 +558,5 @@ EXERCISES = (
     Exercise("10.3-4", "How far does it scale?", "plot", 3, "scaling", _scaling, objectives=(3, 4)),
     Exercise("10.3-5", "What one slow worker costs", "measure", 3, "", _measured, objectives=(3,)),
     Exercise("10.3-6", "The audit", "criticise", 3, "audit", _audit, objectives=(3, 4)),
+    Exercise("10.3-7", "Last, or to blame?", "criticise", 4, "blame", _traces, objectives=(3, 4)),
 )  # fmt: skip
