@@ -65,7 +65,7 @@ lowest:  ## tests and two labs at the oldest versions pyproject.toml allows; ano
 	@$(PYTHON) tests/bounds.py lowest $(WITH)
 
 newest:  ## the same at the newest versions there are, without our pins
-	@$(PYTHON) tests/bounds.py newest
+	@$(PYTHON) tests/bounds.py newest $(WITH)
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,11 +1,11 @@
 """Does labkit hold at the oldest versions that pyproject.toml allows of whatever the labs need, and at the newest there are?
 
     python tests/bounds.py lowest [NAME==VERSION ...]
-    python tests/bounds.py newest
+    python tests/bounds.py newest [NAME==VERSION ...]
 
 makes an environment of its own in `_build/lowest` or `_build/newest`, runs tests there, and runs labs from top to bottom. An
 error in any output fails, also one that its cell survives, as that of a figure which cannot be shown. The weekly workflow
-calls both (`make lowest`, `make newest`). NAME==VERSION stands for a bound that cannot be had here, as an old torch without
+calls both (`make lowest`, `make newest`). NAME==VERSION stands for one that cannot be had here, as another torch without
 its gigabytes. Needs nothing but Python.
 """
 
@@ -105,8 +105,7 @@ def run_lab(name: str) -> list[str]:
 def main(versions: str, *instead: str) -> int:
     """Make the environment, run everything in it; the exit status."""
     home = ROOT / "_build" / versions
-    others = {line.partition("==")[0]: line for line in instead}
-    pins = [others.get(line.partition("==")[0], line) for line in constraints(versions)]
+    pins = list({line.partition("==")[0]: line for line in [*constraints(versions), *instead]}.values())
     venv.create(home, with_pip=True, clear=True)
     (home / "bounds.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
     python = home / "bin" / "python"

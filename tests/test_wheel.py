@@ -1,4 +1,4 @@
-"""The wheel: all of labkit, nothing else, no solution; and it works beside numpy and greenlet alone."""
+"""The wheel: all of labkit, nothing else, no key, no solution that one reads; and it works beside numpy and greenlet."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from labkit.exercises.worked import unsealed
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_SHIPPED = ("__pycache__", ".ipynb_checkpoints", "*.pyc")
@@ -53,7 +55,7 @@ def test_the_wheel_carries_every_file_of_the_package_and_no_other(wheel: Path) -
     assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
 
 
-def test_no_solution_is_in_the_wheel(wheel: Path) -> None:
+def test_no_key_is_in_the_wheel_and_its_worked_solutions_are_read_by_no_search(wheel: Path) -> None:
     spec = importlib.util.spec_from_file_location("key_2_2", ROOT / "tests" / "exercises" / "key_2_2.py")
     assert spec and spec.loader
     key = importlib.util.module_from_spec(spec)
@@ -69,6 +71,9 @@ def test_no_solution_is_in_the_wheel(wheel: Path) -> None:
             table = rb'^(SOLUTIONS|MUTANTS|HIDDEN)\b.*=\s*\{\s*"'
             assert not re.search(table, archive.read(name), re.M), name
         assert re.search(table, Path(key.__file__).read_bytes(), re.M), "this test looks for another form"
+        lines = {line.strip().encode() for text in unsealed()["2.2-4"] for line in text.splitlines()}
+        told = [line for line in lines if len(line) > 24 and not line.startswith(b"import")]
+        assert told and not any(line in archive.read(name) for line in told for name in archive.namelist())
 
 
 def test_the_wheel_asks_for_numpy_and_greenlet_alone(wheel: Path) -> None:

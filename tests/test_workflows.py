@@ -73,6 +73,16 @@ def test_only_main_is_published_and_what_is_published_is_the_built_book() -> Non
         assert "github.ref == 'refs/heads/main'" in condition and "!= 'pull_request'" in condition
 
 
+def test_slides_and_the_pdf_of_the_pages_that_are_published_are_made_last() -> None:
+    steps = FLOWS["book"]["jobs"]["test"]["steps"]
+    said = [step.get("run", step.get("uses", "")).split("@")[0] for step in steps]
+    *_, suite, made, upload = said
+    assert suite == "bash .ci/run" and upload == "actions/upload-pages-artifact"
+    # The PDF's target builds the book, whose new pages would not know of slides that were made before.
+    assert [line.split("#")[0].strip() for line in made.splitlines()] == ["make pdf", "make slides"]
+    assert steps[-2]["if"] == steps[-1]["if"]
+
+
 def test_every_command_of_a_workflow_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.M))
     stages = load("tests/stages.py")

@@ -35,7 +35,18 @@
     for (const [formula, wide] of seen) formula.classList.toggle("labkit-wide", wide);
   }
 
+  /* From a file the browser may fetch no page: what the search finds then stands there without its excerpt. */
+  if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") {
+    DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  }
+
+  /* A search that led elsewhere has left its words behind; where none of them stands, there is nothing to hide. */
+  function nothingToHide() {
+    if (!document.querySelector("span.highlighted")) document.querySelector(".highlight-link")?.remove();
+  }
+
   function mend() {
+    setTimeout(nothingToHide, 100); /* Sphinx marks them after 10 ms */
     for (const arrow of document.querySelectorAll("nav details > summary:not([aria-label])")) {
       const page = arrow.closest("li")?.querySelector("a")?.textContent.trim() ?? "this part";
       arrow.setAttribute("aria-label", `Pages of ${page}`);

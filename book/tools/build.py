@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import offered
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -35,6 +37,7 @@ def build(root: Path = ROOT, pages: Sequence[str] = ()) -> int:
     if done.returncode:
         print(done.stdout)
         return done.returncode
+    offered.put(root)
     print(f"The book is at {root / '_build' / 'html' / 'index.html'} ({time.perf_counter() - began:.0f} s).")
     return 0
 

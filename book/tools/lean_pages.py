@@ -18,6 +18,10 @@ import yaml
 #: The theme has every page load the index of the whole book (0.25 MB); only the page that searches reads it.
 OF_SEARCH = re.compile(r'\s*<script src="[^"]*\b(?:searchtools|language_data|searchindex)\.js"></script>')
 TWICE = re.compile(r"<title>(.+?) &#8212; \1</title>")  # the cover, whose name is the book's
+RAW = (  # what a page with formulas says where nothing typesets them
+    '</h1>\n<noscript><p class="labkit-quiet">Your browser runs no JavaScript: formulas stand as they are written, in TeX.'
+    "</p></noscript>"
+)
 FIRST = re.compile(
     r"</h1>.*?<p>(.*?)</p>", re.S
 )  # of the text, that is: what stands under a title has a class
@@ -50,6 +54,8 @@ def lighten(app: Any, error: Exception | None) -> None:
         if path.name != "search.html":
             page = path.read_text(encoding="utf-8")
             page = described(TWICE.sub(r"<title>\1</title>", OF_SEARCH.sub("", page)))
+            if 'class="math' in page:
+                page = page.replace("</h1>", RAW, 1)
             path.write_text(page, encoding="utf-8")
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import offered
 import yaml
 from bs4 import BeautifulSoup, Tag
 
@@ -215,6 +216,7 @@ def main() -> int:
     except (RuntimeError, FileNotFoundError) as error:
         print(error, file=sys.stderr)
         return 1
+    offered.put(ROOT)
     print(f"The book is at {target} ({target.stat().st_size / 1e6:.1f} MB).")
     return 0
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import contents
 import myst
 import nbformat
+import offered
 import portable
 from nbconvert.exporters import SlidesExporter
 from nbformat import NotebookNode as Cell
@@ -136,6 +137,7 @@ def main(labs: list[str]) -> None:
     for lab in labs or contents.labs():
         (target / f"{lab}.html").write_text(page(lab, "reveal.js" if here else REVEAL), "utf-8")
         print(target / f"{lab}.html")
+    offered.put(ROOT)
     if not here:
         print(
             f"The browser that shows them fetches reveal.js from {REVEAL}; without it they stand in one column."

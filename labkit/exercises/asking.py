@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from labkit.comm.errors import LaunchError, RankError, RankTimeout, described
+from labkit.comm.errors import LaunchError, RankError, RankTimeout, described, ranks_phrase
 from labkit.exercises.exercise import Case, Wrong
 
 PASS, WRONG, ERROR, TIMEOUT, NO_RESULT, KILLED = "PASS", "WRONG", "ERROR", "TIMEOUT", "NO_RESULT", "KILLED"
@@ -81,11 +81,17 @@ def _examined(case: Case, number: int, ask: Callable[[Case], Any]) -> _Finding:
     except (Exception, SystemExit) as error:
         return _failed(error, case, at)
     if _is_blank(given) and not (case.none and given is None):
-        return _Finding(NO_RESULT, "", at)
+        if number > 1:  # it can answer
+            return _Finding(
+                WRONG, f"it returned nothing here: does a branch lack its return?{_with(case)}", at
+            )
+        return _Finding(NO_RESULT, _still_empty(given), at)
     try:
         case.judge(given)
     except Wrong as error:
-        return _Finding(WRONG, f"{_recognised(case, given) or error}{_with(case)}", at)
+        said = _recognised(case, given) or str(error)
+        silent = "" if "None" in said else _silent(given)
+        return _Finding(WRONG, f"{said}{silent}{_with(case)}", at)
     except Exception as error:  # no judge expects every shape that an answer can have
         said = f"what it returns can't be judged ({described(error)}){_with(case)}"
         return _Finding(WRONG, said, at, _trace(error))
@@ -108,9 +114,28 @@ def _is_blank(given: Any) -> bool:
     if given is None or given is Ellipsis:
         return True
     if isinstance(given, dict):
-        return bool(given) and any(v is None or v is Ellipsis for v in given.values())
+        return bool(given) and any(map(_is_empty, given.values()))
     results = getattr(given, "results", None)
     return isinstance(results, list) and all(r is None or r is Ellipsis for r in results)
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a value of a dict is None or ``...``, or a few of these."""
+    several = isinstance(value, (list, tuple)) and len(value) > 0
+    return all(map(_is_empty, value)) if several else value is None or value is Ellipsis
+
+
+def _still_empty(given: Any) -> str:
+    """Which values of a dict are not there yet, if others are."""
+    lacking = [k for k, v in given.items() if _is_empty(v)] if isinstance(given, dict) else []
+    return f"not there yet: {', '.join(map(repr, lacking))}" if 0 < len(lacking) < len(given) else ""
+
+
+def _silent(given: Any) -> str:
+    """Which of several ranks returned nothing, if others did not."""
+    results = getattr(given, "results", None)
+    nothing = [k for k, r in enumerate(results) if r is None] if isinstance(results, list) else []
+    return f"; {ranks_phrase(nothing)} returned None" if nothing else ""
 
 
 def _failed(error: BaseException, case: Case, at: str) -> _Finding:

@@ -34,6 +34,7 @@ from labkit.exercises.asking import (
 from labkit.exercises.catalogue import find
 from labkit.exercises.exercise import Case, Exercise, Wrong
 from labkit.exercises.withheld import taken_away
+from labkit.exercises.worked import solved
 
 _LOOKS = {
     "todo": ("○", "#6e6e6e"),
@@ -71,7 +72,9 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         sign, colour = _LOOKS[self.status]
-        message = f"<pre style='margin:.3em 0 0;white-space:pre-wrap'>{html.escape(self.message)}</pre>"
+        # JupyterLab breaks lines of a <pre> anywhere, also inside a word.
+        style = "margin:.3em 0 0;white-space:pre-wrap;word-break:normal;overflow-wrap:break-word"
+        message = f"<pre style='{style}'>{html.escape(self.message)}</pre>"
         message *= bool(self.message)
         return (
             f"<div class='labkit-verdict' style='border-left:4px solid {colour};padding:.3em .8em'>"
@@ -99,7 +102,9 @@ def check(id: str, answer: Any = None, *, seed: int = 0, variant: str = "") -> V
         message = f"a person reads your words{asked}"
         return Verdict(id, exercise.title, "for a human", 0, exercise.points, message)
     varied = exercise.varied(variant)
-    return judge(exercise, answer, [varied.case] if varied else exercise.cases(np.random.default_rng(seed)))
+    cases = [varied.case] if varied else exercise.cases(np.random.default_rng(seed))
+    verdict = judge(exercise, answer, cases)
+    return replace(verdict, message=solved(id)) if verdict.status == "right" else verdict
 
 
 def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:
@@ -108,7 +113,7 @@ def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:
     status = {PASS: "right", NO_RESULT: "todo"}.get(found.status, "wrong")
     points = exercise.points * (status == "right")
     message = found.message
-    if status == "todo" and exercise.function and not _untouched(answer):
+    if status == "todo" and not message and exercise.function and not _untouched(answer):
         message = f"{exercise.function} returned nothing: is the return missing?"
     question = found.asked.args if found.asked else None
     return Verdict(exercise.id, exercise.title, status, points, exercise.points, message, question)

@@ -279,6 +279,14 @@ def test_nothing_is_wider_than_a_phone(phone: Any) -> None:
     assert not scrolling
 
 
+def test_letters_of_every_plot_are_ten_pixels_high_on_a_phone(phone: Any) -> None:
+    shown = phone.page.eval_on_selector_all(
+        "article .cell_output img", "all => all.map(e => [e.getBoundingClientRect().width, e.naturalWidth])"
+    )
+    for width, drawn in shown:  # at 100 dots per inch; the smallest letters that a lab sets have 9 points
+        assert 9 * 100 / 72 * width / drawn >= 10, (width, drawn)
+
+
 def test_narrow_and_dark_axe_finds_nothing_grave(phone: Any) -> None:
     assert not faults(phone, ANEW)
 

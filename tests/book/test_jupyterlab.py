@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 import urllib.request
@@ -142,6 +143,70 @@ def test_make_lab_opens_the_first_notebook_hides_the_sources_and_keeps_figures(
     saved = json.loads(stored.read_text())
     assert ["text/html" in cell["outputs"][0]["data"] for cell in saved["cells"]] == [True, False]
     assert "image/png" in saved["cells"][1]["outputs"][0]["data"]
+
+
+@pytest.mark.weekly
+def test_a_fresh_reader_comes_from_a_clone_to_a_number_of_their_own(
+    tmp_path: Path, window: Any, started: Callable[..., Any]
+) -> None:
+    """README's first way: clone, `make lab`, lab 10.3, change a number, run it. What took how long is printed."""
+    began = time.monotonic()
+    took: dict[str, float] = {}
+
+    def note(what: str) -> None:
+        took[what] = round(time.monotonic() - began - sum(took.values()), 1)
+
+    here, home = tmp_path / "repository", tmp_path / "home"
+    subprocess.run(["git", "clone", "-q", ROOT, here], check=True)
+    note("clone")
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("VIRTUAL_ENV", "CONDA", "PYTHONPATH", "LABKIT"))
+    }
+    subprocess.run(["make", ".venv/.ready", f"PYTHON={sys.executable}"], cwd=here, env=env, check=True)
+    note("make .venv, downloads included")
+    (home / ".jupyter").mkdir(parents=True)  # no browser of its own, no password, and any port
+    (home / ".jupyter" / "jupyter_server_config.py").write_text(
+        "c.ServerApp.open_browser = False\nc.ServerApp.allow_root = True\nc.ServerApp.port = 0\n"
+        "c.ServerApp.ip = '127.0.0.1'\nc.IdentityProvider.token = ''\nc.ServerApp.disable_check_xsrf = True\n"
+    )
+    env |= {"HOME": str(home), "JUPYTER_RUNTIME_DIR": str(home / "runtime")}
+    with started(["make", "lab"], cwd=here, env=env) as server:
+        while not (notes := list((home / "runtime").glob("jpserver-*.json"))) or not notes[0].read_text():
+            assert server.poll() is None, "make lab ended"
+            time.sleep(0.1)
+        page = window(viewport={"width": 1200, "height": 1000})
+        page.goto(json.loads(notes[0].read_text())["url"])
+        expect(page.locator(".jp-NotebookPanel h1").first).to_contain_text(
+            "Before the first lab", timeout=WAIT_MS
+        )
+        note("JupyterLab at the first notebook")
+        page.get_by_text("10_3_synchronous_sgd.ipynb").dblclick()
+        lab = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+        expect(lab.locator("h1").first).to_contain_text("Synchronous SGD", timeout=WAIT_MS)
+        page.get_by_text("| Idle").wait_for(timeout=WAIT_MS)
+        note("lab 10.3 is open")
+        seen = lab.inner_text()
+        cell = lab.locator(".jp-CodeCell").filter(has_text="N, d, K, T, eta = 4096, 20, 8, 30, 0.05").first
+        line = cell.get_by_text("N, d, K, T, eta = 4096, 20, 8, 30, 0.05")
+        line.click()
+        page.keyboard.press("Home")
+        page.keyboard.press("Shift+End")
+        page.keyboard.type("N, d, K, T, eta = 2048, 20, 8, 30, 0.05")
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.get_by_text("Run All Above Selected Cell", exact=True).click()
+        page.get_by_text("| Idle").wait_for(timeout=WAIT_MS)
+        cell.locator(".cm-content").click()
+        page.keyboard.press("Control+Enter")
+        expect(cell.locator(".jp-InputArea-prompt")).to_have_text(re.compile(r"\[\d+\]:"), timeout=WAIT_MS)
+        note("a number is changed and has run")
+        seen += lab.inner_text()
+        assert not RAW.search(seen) and lab.locator(".jp-RenderedText[data-mime-type*=stderr]").count() == 0
+        assert "Traceback" not in seen and "Error" not in cell.inner_text()
+    print(took)
+    own = sum(s for what, s in took.items() if "downloads" not in what)
+    assert own < 300, took  # of the reader's own time, downloads apart
 
 
 def alive(page: Any) -> None:

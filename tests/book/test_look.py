@@ -20,6 +20,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from labkit.exercises import Verdict
 from labkit.show import palette
 from labkit.show.predict import _amount
 
@@ -147,3 +148,20 @@ def test_telling_is_noticed() -> None:
     assert told("about 1470 ms in all", 1470, "ms") and told("it is 1,470.", 1470, "ms") is False
     assert told("263,412 of them", 263412, "") and not told("of 8 workers", 8, "ms") and told("8 ms", 8, "ms")
     assert not told("14700", 1470, "ms") and not told("0.4700", 0.47, "") and told("by 0.47 or so", 0.47, "")
+
+
+@pytest.mark.browser
+def test_what_a_check_says_is_not_broken_inside_a_word(window: Any) -> None:
+    """JupyterLab has a <pre> break anywhere."""
+    message = "the gradient of the straggler, supercalifragilistically late, should have shape (3,)"
+    page = window(viewport={"width": 320, "height": 600})
+    verdict = Verdict("10.3-1", "Three faults", "wrong", 0, 4, message)._repr_html_()
+    page.set_content(f"<style>pre {{ word-break: break-all }}</style>{verdict}")
+    lines = page.evaluate("""() => {
+      const text = document.querySelector("pre").firstChild, range = document.createRange();
+      return [...text.data.matchAll(/[\\w,()]+/g)].map((word) => {
+        range.setStart(text, word.index); range.setEnd(text, word.index + word[0].length);
+        return range.getClientRects().length;
+      });
+    }""")
+    assert len(lines) > 8 and set(lines) == {1}

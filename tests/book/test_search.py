@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,3 +44,30 @@ def test_what_is_found_is_readable_by_night_and_stands_beside_the_magnifier(visi
         left = float(field.evaluate("e => parseFloat(getComputedStyle(e).paddingLeft)"))
         icon = seen.page.locator(".bd-search-container .bd-search i").bounding_box()
         assert icon["x"] + icon["width"] <= field.bounding_box()["x"] + left
+
+
+def test_a_book_opened_from_a_folder_is_searched_without_an_error(html: Path, browser: Any) -> None:
+    heard: list[str] = []
+    page = browser.new_page()
+    page.on("console", lambda m: heard.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda e: heard.append(str(e)))
+    page.goto((html / "search.html").as_uri() + "?q=straggler")
+    expect(page.locator("#search-results li a").nth(5)).to_be_visible()
+    expect(page.locator("#search-results")).to_contain_text("Search finished")
+    assert not heard, heard[:3]
+    page.close()
+
+
+def test_where_nothing_of_a_search_stands_there_is_nothing_to_hide(visiting: Any) -> None:
+    hide = ".highlight-link"
+    with visiting("search.html?q=zzyzx") as seen:
+        expect(seen.page.get_by_text("did not match any documents").first).to_be_visible()
+        assert seen.page.evaluate("localStorage.getItem('sphinx_highlight_terms')") == "zzyzx"
+        seen.page.goto(seen.page.url.split("search.html")[0] + "book/notation.html")
+        seen.page.wait_for_function("!localStorage.getItem('sphinx_highlight_terms')")
+        expect(seen.page.locator(hide)).to_have_count(0)
+    with visiting("book/glossary.html?highlight=straggler") as seen:
+        expect(seen.page.locator("span.highlighted").first).to_be_visible()
+        seen.page.locator(f"{hide} a").first.evaluate("e => e.click()")
+        expect(seen.page.locator("span.highlighted")).to_have_count(0)
+        expect(seen.page.locator(hide)).to_have_count(0)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labkit.exercises import Case, Exercise, check, close, find, judge, same_array
+from labkit.exercises import Case, Exercise, Wrong, check, close, find, judge, same_array
 from labkit.exercises.catalogue import all_exercises
 from labkit.grade.grading import grade_one
 from labkit.grade.key import Key
@@ -363,3 +363,36 @@ def test_the_command_line_of_an_answer_s_server_names_nothing_that_is_hidden(tmp
     with Zygote(hide=(str(tmp_path),)) as z:
         line = Path(f"/proc/{z._server.pid}/cmdline").read_bytes().decode()
         assert str(tmp_path) not in line and "sets" not in line
+
+
+@pytest.mark.parametrize(
+    "body,status,said",
+    [
+        ("if n > 1:\n        return n", "wrong", "does a branch lack its return? (n = 1)"),
+        ("return {'a': n, 'b': None, 'c': [None, None]}", "todo", "not there yet: 'b', 'c'"),
+        ("return {'a': None, 'b': ...}", "todo", "is the return missing?"),
+    ],
+)
+def test_one_none_among_many_is_named_in_both(z, tmp_path, body, status, said):
+    def cases(rng):
+        for n in (3, 2, 1):
+            yield Case((n,), lambda answer, n=n: close(answer, n), label=f"n = {n}")
+
+    exercise = Exercise("10.3-0", "Itself", "build", 1, "f", cases)
+    source = f"def f(n):\n    {body}"
+    (tmp_path / "cell.py").write_text(source)
+    space: dict = {}
+    exec(compile(source, str(tmp_path / "cell.py"), "exec"), space)
+    verdict = judge(exercise, space["f"], exercise.cases(None))
+    assert verdict.status == status and said in verdict.message
+    assert said in grade_one(exercise, source, zygote=z).message
+
+
+def test_a_rank_that_returns_none_is_named_where_the_judge_speaks_of_something_else():
+    def judged(run):
+        if len(run.results[0] or ()) != 2:
+            raise Wrong("return two things")
+
+    exercise = Exercise("10.3-0", "Two", "build", 1, "f", lambda rng: [Case(((), (), ()), judged, K=3)])
+    verdict = judge(exercise, lambda comm: (1, 2) if comm.rank == 1 else None, exercise.cases(None))
+    assert verdict.message == "return two things; ranks 0 and 2 returned None"

@@ -1,6 +1,8 @@
 """The palette stays apart for every reader, and the style can be read on a phone and on a dark page."""
 
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,6 +73,14 @@ def test_letters_are_legible_on_a_phone():
         if k.endswith("size") and k not in ("figure.figsize", "lines.markersize")
     ]
     assert len(sizes) >= 5 and min(sizes) >= 11
+    notebooks = Path(__file__).parents[2] / "notebooks"
+    set_by_hand = [
+        float(size)
+        for f in notebooks.rglob("*.md")
+        for size in re.findall(r"fontsize=([\d.]+)", f.read_text())
+    ]
+    # 9 points are 10.4 pixels where the page draws a plot narrowest (tests/book/test_built_book.py).
+    assert len(set_by_hand) > 10 and min(set_by_hand) >= 9 and palette.RC["figure.dpi"] == 100
 
 
 def test_the_style_ends_with_its_context_and_use_style_stays():
