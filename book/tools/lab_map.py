@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import contents
+import gpu_page
 import myst
 import subject
 from docutils import nodes
@@ -44,10 +45,10 @@ LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
 }
 WORDS_A_MINUTE = 200
 NEEDS = {  # what a lab's code shows, and what that means
-    r"^import torch|^from torch|labkit\.train": "torch models",
+    r"torch\.nn\b|labkit\.train": "torch models",
     r"\bEmulated\b": "network namespaces, or goes on without",
     r"\bdigits\(": "scikit-learn",
-    r"machine\.gpus\(|cuda": "uses a GPU if there is one",
+    gpu_page.ON_DEVICE.pattern: "uses a GPU if there is one",
 }
 BOX = (74, 50)
 STEP = (77, 84)

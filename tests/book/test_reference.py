@@ -176,7 +176,8 @@ def test_what_a_lab_needs_is_read_off_its_code(lab_map) -> None:
     labs = {lab.name: lab for lab in lab_map.read()}
     finale = " ".join(labs["10_7_finale"].needs)
     assert "torch models" in finale and "namespaces" in finale
-    assert labs["10_2_minibatch_sgd"].needs == ()
+    assert labs["10_2_minibatch_sgd"].needs == ("uses a GPU if there is one",)
+    assert not any("GPU" in need for need in labs["10_9_lower_bounds"].needs)
     assert all(5 <= lab.minutes + (lab.seconds or 60) / 60 <= 45 for lab in labs.values())
 
 
