@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -28,12 +27,6 @@ from labkit.network import Fit
 from labkit.plan.units import written
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
-CLOCKS = "index,clocks.sm,clocks.max.sm,clocks_throttle_reasons.active"
-#: Bits of the mask in which a GPU says what holds its clock down (NVML, clocks throttle reasons), and whether it is a fault.
-HELD_BY = {
-    0x01: ("nothing to do", False), 0x04: ("its power cap", False), 0x08: ("a hardware slowdown", True),
-    0x20: ("heat, by the driver", True), 0x40: ("heat, by the hardware", True), 0x80: ("the power supply's brake", True),
-}  # fmt: skip
 _SIGNS = {True: "✓", False: "✗", None: " "}
 
 
@@ -195,22 +188,17 @@ def _gpus() -> _Found:
 
 
 def _clocks() -> _Found:
-    """The clock of each GPU and what holds it down, as nvidia-smi tells it."""
-    if shutil.which("nvidia-smi") is None:
-        yield "no nvidia-smi on the path: no GPU's clock can be read here", None, ""
+    """The clock of each GPU and what holds it down."""
+    try:
+        found = machine.clocks()
+    except (ImportError, RuntimeError) as error:
+        yield f"no GPU's clock can be read here: {error}", None, ""
         return
-    asked = ["nvidia-smi", f"--query-gpu={CLOCKS}", "--format=csv,noheader,nounits"]
-    said = subprocess.run(asked, capture_output=True, text=True, timeout=20)
-    lines = [line.split(", ") for line in said.stdout.splitlines() if line.count(", ") == 3]
-    if said.returncode or not lines:
-        yield f"nvidia-smi does not tell: {' '.join((said.stdout + said.stderr).split())}", None, ""
-        return
-    for gpu, now, most, mask in lines:
-        bits = int(mask, 16) if mask.startswith("0x") else 0
-        why = [(reason, fault) for bit, (reason, fault) in HELD_BY.items() if bits & bit]
-        held = f", held down by {', '.join(reason for reason, _ in why)}" if why else ""
-        slow = "behind a barrier every other GPU runs at this one's pace: cool it, feed it, or take it out"
-        yield f"GPU {gpu}: {now} of {most} MHz{held}", not any(fault for _, fault in why), slow
+    if not found:
+        yield "the driver knows of no GPU", None, ""
+    slow = "behind a barrier every other GPU runs at this one's pace: cool it, feed it, or take it out"
+    for gpu, clock in enumerate(found):
+        yield f"GPU {gpu}: {clock}", not clock.fault, slow
 
 
 def _cores() -> _Found:

@@ -5,8 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
+
+from labkit.extras import need
+
+#: Bits in which a GPU says what holds its clock down (NVML, nvmlClocksEventReason...), and whether that is a fault.
+HELD_BY = {
+    0x01: ("nothing to do", False), 0x04: ("its power cap", False), 0x08: ("a hardware slowdown", True),
+    0x20: ("heat, by the driver", True), 0x40: ("heat, by the hardware", True), 0x80: ("the power supply's brake", True),
+}  # fmt: skip
 
 
 def cpu_name() -> str:
@@ -64,6 +74,81 @@ def gpus() -> list[str]:
     except ImportError:
         return []
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+
+
+def device() -> str:
+    """Where this process's torch tensors should live: ``"cuda"`` where torch sees a GPU, else ``"cpu"``.
+
+    A worker of ``launch`` has a device of its own, ``comm.device``.
+    """
+    return "cuda" if gpus() else "cpu"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of a GPU's processors: MHz now, and at most; what holds it down, and whether a fault is among that."""
+
+    mhz: int
+    most: int
+    held_by: tuple[str, ...]
+    fault: bool
+
+    @property
+    def throttled(self) -> bool:
+        """Whether anything holds it down but that there is nothing to do."""
+        return any(reason != HELD_BY[0x01][0] for reason in self.held_by)
+
+    def __str__(self) -> str:
+        held = f", held down by {', '.join(self.held_by)}" if self.held_by else ""
+        return f"{self.mhz} of {self.most} MHz{held}"
+
+
+def clocks(uuid: str | None = None) -> list[Clock]:
+    """The clocks of this machine's GPUs, in the driver's order, or of the one with this UUID, as NVML tells them.
+
+    uuid: as torch has it, ``str(torch.cuda.get_device_properties(device).uuid)``.
+    Raises ImportError without pynvml, RuntimeError where the driver does not tell; both in one sentence.
+    """
+    nvml = need("pynvml", "gpu")
+    try:
+        nvml.nvmlInit()
+        try:
+            if uuid is None:
+                found = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+            else:
+                found = [nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")]
+            return [_clock(nvml, gpu) for gpu in found]
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError as error:
+        raise RuntimeError(f"the GPUs' driver does not tell their clocks: {error}") from error
+
+
+def own_clock() -> Clock | None:
+    """The clock, now, of the GPU that torch uses in this process; None without one, or where it cannot be read."""
+    if not gpus():
+        return None
+    import torch
+
+    try:
+        return clocks(str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid))[0]
+    except (ImportError, RuntimeError):
+        return None
+
+
+def _clock(nvml: Any, gpu: Any) -> Clock:
+    bits = 0
+    for named in ("Event", "Throttle"):  # as NVML says since 2023, and as it said; some GPUs tell neither
+        try:
+            bits = getattr(nvml, f"nvmlDeviceGetCurrentClocks{named}Reasons")(gpu)
+            break
+        except (AttributeError, nvml.NVMLError):
+            continue
+    why = [(reason, fault) for bit, (reason, fault) in HELD_BY.items() if bits & bit]
+    now, most = (
+        f(gpu, nvml.NVML_CLOCK_SM) for f in (nvml.nvmlDeviceGetClockInfo, nvml.nvmlDeviceGetMaxClockInfo)
+    )
+    return Clock(now, most, tuple(reason for reason, _ in why), any(fault for _, fault in why))
 
 
 def offers() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
@@ -128,38 +129,106 @@ def test_a_quota_below_the_cores_is_what_counts(known, monkeypatch):
     assert cores.works is False and "grants 1.5" in cores.found
 
 
+class NVML(ModuleType):
+    """A stand-in for pynvml, with its names: GPUs of the given (MHz, most, mask of reasons); a mask of None is not told."""
+
+    NVML_CLOCK_GRAPHICS, NVML_CLOCK_SM = 0, 1
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, gpus, ways=("Event", "Throttle"), driver=None):
+        super().__init__("pynvml")
+        self.gpus, self.driver, self.open = gpus, driver, 0
+        for way in ways:
+            setattr(self, f"nvmlDeviceGetCurrentClocks{way}Reasons", self._reasons)
+        if driver == "older than the package":
+
+            def missing(gpu):
+                raise self.NVMLError("Function Not Found")
+
+            self.nvmlDeviceGetCurrentClocksEventReasons = missing
+
+    def nvmlInit(self):
+        if self.driver == "none":
+            raise self.NVMLError("NVML Shared Library Not Found")
+        self.open += 1
+
+    def nvmlShutdown(self):
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self):
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return self.gpus[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        return self.gpus[["GPU-a", "GPU-b"].index(uuid)]
+
+    def nvmlDeviceGetClockInfo(self, gpu, which):
+        return gpu[0] if self.open and which == self.NVML_CLOCK_SM else -1
+
+    def nvmlDeviceGetMaxClockInfo(self, gpu, which):
+        return gpu[1] if self.open and which == self.NVML_CLOCK_SM else -1
+
+    def _reasons(self, gpu):
+        if gpu[2] is None:
+            raise self.NVMLError("Not Supported")
+        return gpu[2]
+
+
 @pytest.mark.parametrize(
-    ("said", "status", "works", "found"),
+    ("gpus", "works", "found"),
     [
-        ("0, 1980, 1980, 0x0000000000000000", 0, [True], ["GPU 0: 1980 of 1980 MHz"]),
-        ("0, 345, 1980, 0x0000000000000001", 0, [True], ["held down by nothing to do"]),
-        ("0, 1755, 1980, 0x0000000000000004\n1, 1140, 1980, 0x0000000000000048", 0, [True, False],
+        ([(1980, 1980, 0)], [True], ["GPU 0: 1980 of 1980 MHz"]),
+        ([(345, 1980, 0x01)], [True], ["held down by nothing to do"]),
+        ([(1755, 1980, 0x04), (1140, 1980, 0x48)], [True, False],
           ["GPU 0: 1755 of 1980 MHz, held down by its power cap", "held down by a hardware slowdown, heat"]),
-        ("0, 1140, 1980, 0x0000000000000020", 0, [False], ["heat, by the driver"]),
-        ("0, 1140, 1980, 0x0000000000000080", 0, [False], ["the power supply's brake"]),
-        ("0, 1140, 1980, [N/A]", 0, [True], ["GPU 0: 1140 of 1980 MHz"]),
-        ("No devices were found", 6, [None], ["nvidia-smi does not tell: No devices were found"]),
-        ("", 0, [None], ["nvidia-smi does not tell"]),
+        ([(1140, 1980, 0x20)], [False], ["heat, by the driver"]),
+        ([(1140, 1980, 0x80)], [False], ["the power supply's brake"]),
+        ([(1140, 1980, None)], [True], ["GPU 0: 1140 of 1980 MHz"]),
     ],
 )  # fmt: skip
-def test_a_gpu_s_clock_and_what_holds_it_down_are_read(
-    said, status, works, found, known, tmp_path, monkeypatch
-):
-    stub = tmp_path / "nvidia-smi"
-    stub.write_text(f'#!/bin/sh\ncase "$1" in --query-gpu={doctor.CLOCKS}) ;; *) exit 3;; esac\n'
-                    f"cat <<'END'\n{said}\nEND\nexit {status}\n")  # fmt: skip
-    stub.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"ways": ["Throttle"]}, {"ways": ["Event"]}, {"driver": "older than the package"}],
+    ids=str,
+)
+def test_a_gpu_s_clock_and_what_holds_it_down_are_read(gpus, works, found, settings, known, monkeypatch):
+    nvml = NVML(gpus, **settings)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     clocks = [f for f in doctor.examine(measure=False).findings if f.what == "clocks"]
-    assert [f.works for f in clocks] == works
+    assert [f.works for f in clocks] == works and nvml.open == 0
     assert all(text in f.found for text, f in zip(found, clocks, strict=True))
-    assert all(bool(f.advice) == (f.works is not True) or f.works is None for f in clocks)
+    assert all(bool(f.advice) == (f.works is not True) for f in clocks)
 
 
-def test_without_a_gpu_s_tool_the_clock_is_no_finding_to_judge(known, monkeypatch):
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+@pytest.mark.parametrize(
+    ("nvml", "said"),
+    [
+        (None, "pip install 'labkit[gpu]'"),
+        (NVML([], driver="none"), "NVML Shared Library Not Found"),
+        (NVML([]), "no GPU"),
+    ],
+)
+def test_where_no_clock_can_be_read_one_sentence_says_why(nvml, said, known, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     clocks = named(doctor.examine(measure=False), "clocks")
-    assert clocks.works is None and "no nvidia-smi" in clocks.found
+    assert clocks.works is None and said in clocks.found and "\n" not in clocks.found
+    assert machine.own_clock() is None
+
+
+def test_the_clock_of_this_process_is_that_of_the_gpu_that_torch_uses(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "pynvml", NVML([(1980, 1980, 0), (1140, 1980, 0x40)]))
+    monkeypatch.setattr(
+        machine, "gpus", lambda: ["A GPU"]
+    )  # the second of two, alone visible to this process
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", {0: SimpleNamespace(uuid="b")}.__getitem__)
+    clock = machine.own_clock()
+    assert (clock.mhz, clock.fault, clock.throttled) == (1140, True, True) and machine.device() == "cuda"
 
 
 @pytest.mark.parametrize(

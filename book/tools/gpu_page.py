@@ -14,8 +14,14 @@ import contents
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: How a worker of a lab puts a tensor or a model on its own device.
-ON_DEVICE = re.compile(r"device=comm\.device|\.to\(comm\.device")
+#: How a worker of a lab puts a tensor or a model on its own device, and how a lab's own process does.
+ON_DEVICE = re.compile(r"device\W{1,3}comm\.device|\.to\(comm\.device|machine\.device\(\)")
+
+#: Labs that stay on the CPU, and why.
+WHY_NOT = {
+    "10_9_lower_bounds": "it counts rounds, bytes and bits, in numpy; nothing in it is torch's",
+    "10_10_choosing": "torch only carries a numpy vector there, between emulated hosts, which are the CPU's",
+}
 
 _OPENING = """\
 # On a GPU
@@ -23,14 +29,18 @@ _OPENING = """\
 The labs run without a GPU, and most pages of this book were made on a machine that has none; every measured number says
 where it comes from. Where torch sees a GPU, `launch(..., world="processes")` gives each worker a GPU of its own and the nccl
 backend, or, where there are fewer GPUs than workers, lets them share through gloo (nccl refuses two ranks on one GPU, and
-Colab has one). Whether a lab then computes on it depends on where its workers put their tensors.
+Colab has one). A worker's tensors are then on `comm.device`, those of a lab's own process on `machine.device()`. Both are
+the CPU where there is no GPU, so the same cells run on either.
 
-On the GPU, in some of their cells at least, compute {n_on} of the {n} labs, whose workers put tensors on `comm.device`:
+What torch computes, in some of its cells at least, is on the GPU in {n_on} of the {n} labs:
 {on}.
-In the other {n_off} the workers compute on the CPU, with numpy or with tensors that stay there, and a GPU changes at most
-the way of their messages:
+On the CPU, with or without a GPU, stay {n_off}:
 {off}.
-Simulated and emulated clusters run on the CPU in every lab.
+Simulated and emulated clusters run on the CPU in every lab, and so does what numpy computes. Where a lab holds torch against
+numpy "to rounding", that leaves room for a GPU, which may add many terms in another order.
+
+`python -m labkit doctor` reads each GPU's clock and what holds it down (`pip install 'labkit[gpu]'` first), and the
+straggler recorder says it of a rank that it names.
 
 This page is made by `make gpu` from recorded runs, and the two lists from the labs' own cells.
 """
@@ -38,8 +48,10 @@ _NONE = """
 ```{admonition} Not measured yet
 :class: note
 No run on a GPU has been recorded so far. That means: the tests marked `gpu` have not run, no lab has been executed with its
-tensors on a GPU, and nothing in this book is a GPU's number. On a machine with a GPU, `make gpu` runs all of it, writes
-`book/results/<device>.json`, and this page with it.
+tensors on a GPU, and nothing in this book is a GPU's number. What has been tried: most of the same cells, on a device that
+only pretends not to be the CPU (`tests/gpu/pretend.py`). There torch refuses what it refuses with a GPU: to mix tensors of
+two devices, to read one as a numpy array. But it has no streams, no nccl and no memory of its own, and rounds as the CPU
+does. On a machine with a GPU, `make gpu` runs all of it, writes `book/results/<device>.json`, and this page with it.
 ```
 
 """
@@ -50,14 +62,18 @@ def page(records: list[dict[str, Any]], labs: dict[str, str]) -> str:
     on = [name for name, text in labs.items() if ON_DEVICE.search(text)]
     off = [name for name in labs if name not in on]
     opening = _OPENING.format(
-        n=len(labs), n_on=len(on), n_off=len(off), on=_links(on, labs), off=_links(off, labs)
+        n=len(labs), n_on=len(on), n_off=len(off) or "none", on=_links(on, labs), off=_links(off, labs)
     )
     body = "".join(_section(r, list(labs)) for r in records) if records else _NONE
     return opening + body.rstrip("\n") + "\n"
 
 
 def _links(names: list[str], labs: dict[str, str]) -> str:
-    said = (f"{{doc}}`{contents.label(name, list(labs))} <../notebooks/{name}>`" for name in names)
+    said = (
+        f"{{doc}}`{contents.label(name, list(labs))} <../notebooks/{name}>`"
+        + (f" ({WHY_NOT[name]})" if name in WHY_NOT else "")
+        for name in names
+    )
     return ", ".join(said) or "none"
 
 

@@ -129,21 +129,23 @@ class StragglerRecorder:
         Ranks that recorded more steps than the others give their latest. Raises ValueError if some rank has none.
         """
         seconds = np.array([[_seconds(a, b), _seconds(b, c)] for a, b, c in self._marks]).reshape(-1, 2)
-        mine = (seconds, machine.describe(_device(self._marks)))
+        device = _device(self._marks)
+        mine = (seconds, machine.describe(device), None if device == ("cpu",) else machine.own_clock())
         everyone: list[Any] = [mine]
         if dist.is_available() and dist.is_initialized():
             everyone = [None] * dist.get_world_size(self._group)
             dist.all_gather_object(everyone, mine, group=self._group)
-        T = min(len(seconds) for seconds, _ in everyone)
+        T = min(len(seconds) for seconds, *_ in everyone)
         if T == 0:
-            short = [k for k, (seconds, _) in enumerate(everyone) if not len(seconds)]
+            short = [k for k, (seconds, *_) in enumerate(everyone) if not len(seconds)]
             raise ValueError(
                 f"report needs at least two steps on every rank, but rank {short[0]} recorded none after its first; where "
                 f"no torch optimizer steps the model's own parameters, mark them: with recorder.synchronising()"
             )
-        durations = np.stack([seconds[-T:] for seconds, _ in everyone])
+        durations = np.stack([seconds[-T:] for seconds, *_ in everyone])
         where = f"{everyone[0][1]}, {len(everyone)} ranks"
-        return Recording.of(durations[..., 0], durations[..., 1], where, false_alarm)
+        clocks = tuple(clock for *_, clock in everyone)
+        return Recording.of(durations[..., 0], durations[..., 1], where, false_alarm, clocks)
 
 
 @dataclass(frozen=True)
@@ -153,13 +155,17 @@ class Recording:
     timeline: compute, wait and communicate of each rank and step, measured; each step begins where the slowest rank
         ended the one before.
     ranks: the straggler report of its arrivals.
+    clocks: of each rank's GPU, when the report was asked for; None without a GPU, or where it does not tell.
     """
 
     timeline: Timeline
     ranks: StragglerReport
+    clocks: tuple[machine.Clock | None, ...] = ()
 
     @classmethod
-    def of(cls, work: Any, stay: Any, where: str, false_alarm: float = 0.01) -> Recording:
+    def of(
+        cls, work: Any, stay: Any, where: str, false_alarm: float = 0.01, clocks: tuple[Any, ...] = ()
+    ) -> Recording:
         """From (K, T) seconds from leaving to arriving, and from arriving to leaving."""
         work, stay = np.asarray(work), np.asarray(stay)
         arrive_in = work.max(axis=0)
@@ -174,7 +180,7 @@ class Recording:
             where=where,
             measured=True,
         )
-        return cls(timeline, straggler_report(timeline, false_alarm))
+        return cls(timeline, straggler_report(timeline, false_alarm), clocks)
 
     @property
     def step_s(self) -> float:
@@ -204,7 +210,9 @@ class Recording:
             arrive = self.timeline.arrivals_s
             others = np.delete(arrive, self.ranks.stragglers, axis=0)
             lost = (arrive.max(axis=0) - others.max(axis=0)).mean()
-            return f"{self.ranks.verdict} It costs everybody {1e3 * lost:.1f} ms {step}."
+            slow = [(k, self.clocks[k]) for k in self.ranks.stragglers if self.clocks]
+            held = [f" Rank {k}'s GPU runs at {clock}." for k, clock in slow if clock and clock.throttled]
+            return f"{self.ranks.verdict} It costs everybody {1e3 * lost:.1f} ms {step}.{''.join(held)}"
         if communicate > max(compute, wait):
             return (
                 f"No rank is persistently slow; {100 * communicate:.0f} % {step} is communication that all ranks "

@@ -19,7 +19,7 @@ AT = [slice(0, 12), slice(12, 16), slice(16, 24), slice(24, 26)]
 @pytest.fixture(scope="module")
 def page():
     """LARS, LAMB and sharp, from the page's cells."""
-    names = {"np": np, "torch": torch}
+    names = {"np": np, "torch": torch, "device": "cpu"}
     for cell in myst.codes(PAGE.read_text(encoding="utf-8")):
         if any(of in cell for of in ("class LARS", "class LAMB", "def slopes_at", "def sharp(")):
             exec(cell, names)

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from labkit import Processes, launch  # noqa: E402
+from labkit import Processes, launch, machine  # noqa: E402
 from labkit.collectives import doubling, halving, naive, ring, tree  # noqa: E402
 
 pytestmark = [
@@ -61,3 +61,30 @@ def test_the_recorder_names_the_rank_whose_gpu_is_late():
 
     for recording in launch(f, 2, world=Processes(device="cuda")).results:
         assert recording.ranks.stragglers == (1,)
+
+
+def test_a_compressed_gradient_goes_through_ddp_on_the_gpu_and_all_ranks_agree():
+    def f(comm):
+        from labkit.compress import ErrorFeedback, TopK
+        from labkit.train.hooks import Compression, compression_hook
+
+        torch.manual_seed(0)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 8).to(comm.device))
+        model.register_comm_hook(Compression(ErrorFeedback(TopK(0.1))), compression_hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        torch.manual_seed(comm.rank)
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(16, 64, device=comm.device)).square().mean().backward()
+            optimizer.step()
+        return torch.nn.utils.parameters_to_vector(model.parameters()).detach().cpu()
+
+    a, b = launch(f, 2, world=Processes(device="cuda")).results
+    assert torch.equal(a, b)
+
+
+def test_the_gpu_of_this_process_has_a_clock():
+    pytest.importorskip("pynvml", reason="no nvidia-ml-py: pip install 'labkit[gpu]'")
+    clock = machine.own_clock()
+    assert machine.device() == "cuda" and clock.mhz > 0 and clock.most > 0
+    assert clock.most in {other.most for other in machine.clocks()}

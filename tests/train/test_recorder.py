@@ -317,3 +317,24 @@ def test_it_works_under_torchrun(ran, tmp_path):
     done = ran([*torchrun, script], timeout=200, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Rank 1 is a persistent straggler: last at"), done.stdout
+
+
+def test_a_slow_rank_whose_gpu_is_held_down_is_named_with_its_clock():
+    from labkit.machine import Clock
+
+    full, idle, hot = (Clock(1980, 1980, (), False), Clock(600, 1980, ("nothing to do",), False),
+                       Clock(1140, 1980, ("heat, by the driver",), True))  # fmt: skip
+    work, stay = np.full((3, 30), 0.01), np.full((3, 30), 0.001)
+    work[1] += 0.02
+    stay[[0, 2]] += 0.02
+
+    def verdict(*clocks):
+        return Recording.of(work, stay, "here", clocks=clocks).verdict
+
+    assert verdict(full, hot, full).endswith(
+        " Rank 1's GPU runs at 1140 of 1980 MHz, held down by heat, by the driver."
+    )
+    assert "GPU" not in verdict() + verdict(None, None, None) + verdict(hot, full, hot) + verdict(
+        full, idle, full
+    )
+    assert "GPU" not in Recording.of(stay, stay, "here", clocks=(hot,) * 3).verdict, "no rank is slow"
