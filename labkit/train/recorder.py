@@ -42,7 +42,8 @@ from labkit.timing import Kind, StragglerReport, Timeline, straggler_report
 from labkit.train.arrivals import run_at_end_of_backward
 from labkit.train.ddp import DDP
 from labkit.train.probe import alone, clock_all_reduces
-from labkit.train.why import Phase, Steps, Why, account
+from labkit.train.steps import Phase, Steps
+from labkit.train.why import Why, account
 
 
 class StragglerRecorder:

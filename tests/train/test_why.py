@@ -17,7 +17,8 @@ from labkit import launch  # noqa: E402
 from labkit.__main__ import main  # noqa: E402
 from labkit.comm.emulated import unavailable  # noqa: E402
 from labkit.train.recorder import Recording, StragglerRecorder  # noqa: E402
-from labkit.train.why import Phase, Steps, account  # noqa: E402
+from labkit.train.steps import Phase, Steps  # noqa: E402
+from labkit.train.why import account  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
