@@ -152,7 +152,7 @@ def straggler_report(timeline: Timeline, false_alarm: float = 0.01) -> Straggler
     times_last = np.bincount(who[lead > 0], minlength=K)
     caused = (K - 1.0) * np.bincount(who, lead, minlength=K).astype(np.float64)
     late = A - A.min(axis=0)
-    m = _block(late, _needed(K, false_alarm))
+    m = _block(late, _needed(K, false_alarm), _TIE * float(np.abs(A).max()))
     blocks = S // max(m, 1)
     lead, who = _lead(_means(late, max(m, 1)), np.abs(A).max())
     counts = np.bincount(who[lead > 0], minlength=K) * (m > 0)
@@ -190,8 +190,11 @@ def _means(x: FloatArray, m: int) -> FloatArray:
     return blocks
 
 
-def _block(late: FloatArray, needed: int) -> int:
-    """How many points in a row to judge as one: 1, 2, 4, ..., the first at which blocks do not resemble the next."""
+def _block(late: FloatArray, needed: int, tie_s: float) -> int:
+    """How many points in a row to judge as one: 1, 2, 4, ..., the first at which blocks do not resemble the next.
+
+    needed: blocks that there must be. tie_s: seconds up to which all is rounding.
+    """
     K, S = late.shape
     own = late - late.mean(axis=0)
     m = 1
@@ -200,7 +203,7 @@ def _block(late: FloatArray, needed: int) -> int:
         d = d - d.mean(axis=1, keepdims=True)
         n, square = d.shape[1], float((d * d).sum())
         # the estimate is 1/n too low, as the means were estimated too
-        like = float((d[:, 1:] * d[:, :-1]).sum()) / square + 1 / n if square > 0 else 0.0
+        like = float((d[:, 1:] * d[:, :-1]).sum()) / square + 1 / n if np.abs(d).max() > tie_s else 0.0
         error = 1 / math.sqrt((K - 1) * n)
         if like <= error:
             return m
