@@ -10,8 +10,8 @@ together (BSP), no lateness is carried into the next step, and steps are indepen
 Often they are not: a worker is slow for a stretch of steps, and then one stretch counts as many points. So points are judged
 in blocks of m = 1, 2, 4, ... in a row, m the first at which a block no longer resembles the next (batch means; Schmeiser
 1982): the lag-1 autocorrelation of the blocks' lateness, each rank's mean taken off so that a straggler does not count as
-resemblance, is at most the standard error that it has without any, 1/sqrt((K - 1) S/m). A block's last is who is
-late by most in sum; among blocks that are independent it is each rank with probability 1/K, as before. If no m leaves points
+resemblance, is at most the standard error that it has without any, 1/sqrt((K - 1) S/m) (twice that for m = 1: single
+points are given up only where chance alone hardly explains it). A block's last is who is late by most in sum; among blocks that are independent it is each rank with probability 1/K, as before. If no m leaves points
 enough to name anybody and two standard errors are still exceeded, nobody is named. Where a worker may run ahead (SSP,
 asynchronous), lateness piles up and the test does not hold.
 
@@ -205,7 +205,7 @@ def _block(late: FloatArray, needed: int, tie_s: float) -> int:
         # the estimate is 1/n too low, as the means were estimated too
         like = float((d[:, 1:] * d[:, :-1]).sum()) / square + 1 / n if np.abs(d).max() > tie_s else 0.0
         error = 1 / math.sqrt((K - 1) * n)
-        if like <= error:
+        if like <= (error if m > 1 else 2 * error):  # not by chance alone; then until nothing is left
             return m
         if S // (2 * m) < needed:
             return m if like <= 2 * error else 0
