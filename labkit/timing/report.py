@@ -11,9 +11,10 @@ Often they are not: a worker is slow for a stretch of steps, and then one stretc
 in blocks of m = 1, 2, 4, ... in a row, m the first at which a block no longer resembles the next (batch means; Schmeiser
 1982): the lag-1 autocorrelation of the blocks' lateness, each rank's mean taken off so that a straggler does not count as
 resemblance, is at most the standard error that it has without any, 1/sqrt((K - 1) S/m) (twice that for m = 1: single
-points are given up only where chance alone hardly explains it). A block's last is who is late by most in sum; among blocks that are independent it is each rank with probability 1/K, as before. If no m leaves points
-enough to name anybody and two standard errors are still exceeded, nobody is named. Where a worker may run ahead (SSP,
-asynchronous), lateness piles up and the test does not hold.
+points are given up only where chance alone hardly explains it). A block's last is who is late by most in sum; among
+blocks that are independent it is each rank with probability 1/K, as before. If no m leaves points enough to name anybody and
+two standard errors are still exceeded, nobody is named. Where a worker may run ahead (SSP, asynchronous), lateness piles up
+and the test does not hold.
 
 Symbols: K workers, S synchronisation points at which all K arrived, m points in a block. Times are seconds.
 """

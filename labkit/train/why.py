@@ -7,8 +7,8 @@ in step t, from leaving one synchronisation to arriving at the next, and x(t) wh
 
 **The account peels.** One cause after another is taken out of the recorded steps, and its row is what the mean step loses by
 that: calls that synchronise (their waiting, and a message's time each), uneven batches (work per example times the examples
-beyond the mean), ranks that a test over blocks names (their steps replaced by other ranks'), chance (max becomes mean). What
-is left is a mean worker's work: its phases are rows, computing split by what it takes alone, beside others, and beside
+beyond the mean), ranks that a test over blocks names (their phases scaled to other ranks' mean), chance (max becomes mean).
+What is left is a mean worker's work: its phases are rows, computing split by what it takes alone, beside others, and beside
 communication. Rows that are differences of neighbours telescope, so they sum to the step whatever the data.
 
 **Communication** x is held against a schedule on measured prices (Li et al. 2020, *PyTorch Distributed*, section 3.2.3):
@@ -169,7 +169,7 @@ def account(steps: Steps, false_alarm: float = 0.01, seed: int = 0) -> Why:
     quiet, x_quiet = _without_calls(P, x, steps, net)
     even = _evened(quiet, steps.examples)
     slow = _stragglers(even, false_alarm)
-    cured = _replaced(even, slow, rng)
+    cured = _cured(even, slow)
     layers = [now, _slowest(quiet) + x_quiet, _slowest(even) + x_quiet, _slowest(cured) + x_quiet]
     layers.append(cured.sum(axis=-1).mean(axis=0) + x_quiet)
     calls, data, rank, chance = -np.diff([float(layer.mean()) for layer in layers])
@@ -277,12 +277,13 @@ def _stragglers(P: FloatArray, false_alarm: float) -> tuple[int, ...]:
     return slow if len(slow) < len(P) else ()
 
 
-def _replaced(P: FloatArray, slow: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
-    """With the slow ranks' steps replaced by others', of other steps, so that nobody is last twice at once."""
+def _cured(P: FloatArray, slow: tuple[int, ...]) -> FloatArray:
+    """With every phase of the slow ranks scaled to the mean of the others', and its ups and downs with it."""
     P = P.copy()
-    fine = [k for k in range(len(P)) if k not in slow]
-    for i, k in enumerate(slow):
-        P[k] = P[fine[i % len(fine)], rng.permutation(P.shape[1])]
+    fine = np.delete(P, slow, axis=0).mean(axis=(0, 1))
+    for k in slow:
+        own = P[k].mean(axis=0)
+        P[k] = np.where(own > 0, P[k] * fine / np.where(own > 0, own, 1.0), fine)
     return P
 
 
@@ -430,7 +431,7 @@ def _cures(
     ]
     if slow:
         names = ", ".join(map(str, slow))
-        tried.append(("rank", f"rank {names} like the others", _slowest(_replaced(P, slow, rng)) + x))
+        tried.append(("rank", f"rank {names} like the others", _slowest(_cured(P, slow)) + x))
     if steps.alone_s.size and np.isfinite(steps.alone_s / steps.together_s).all():
         spread = P.copy()
         spread[..., _COMPUTE] *= np.minimum(1.0, steps.alone_s / steps.together_s)[:, None, None]
