@@ -23,7 +23,7 @@ def test_bare_it_tells_what_exists_and_another_command_is_refused(capsys):
     status, out, _ = said(capsys)
     assert status == 0 and all(name in out for name in COMMANDS)
     status, out, err = said(capsys, "plna")
-    assert status == 2 and not out and "the command must be one of plan, doctor, got 'plna'" in err
+    assert status == 2 and not out and "the command must be one of plan, why, doctor, got 'plna'" in err
 
 
 def test_the_table_fits_and_has_its_parts(capsys):

@@ -22,6 +22,7 @@ PARTS = {  # and the script of tests/bench/ that measures each
     "simulation": "timing.py",
     "training": "train.py",
     "grading": "grading.py",
+    "why": "why.py",
 }
 _PART = {"about", "command", "date", "where", "load", "commit", "rows"}
 _ROW = {"figure", "ours", "beside", "ratio", "target", "met"}

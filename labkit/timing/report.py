@@ -5,11 +5,18 @@ independent, each rank is alone the last at a point with probability at most 1/K
 among S points are at most Binomial(S, 1/K). A rank is called a straggler if that has a tail probability of at
 most false_alarm / K: by Bonferroni's inequality, alike workers then raise a false alarm with probability at
 most ``false_alarm``. Ties make the test milder, never wrong. Where every point is a barrier that all leave
-together (BSP), no lateness is carried into the next step, and steps are independent if the workers' own times
-are; one that is slow for a stretch of steps may be named for it. Where a worker may run ahead (SSP,
-asynchronous), lateness piles up and the test does not hold.
+together (BSP), no lateness is carried into the next step, and steps are independent if the workers' own times are.
 
-Symbols: K workers, S synchronisation points at which all K arrived. Times are seconds.
+Often they are not: a worker is slow for a stretch of steps, and then one stretch counts as many points. So points are judged
+in blocks of m = 1, 2, 4, ... in a row, m the first at which a block no longer resembles the next (batch means; Schmeiser
+1982): the lag-1 autocorrelation of the blocks' lateness, each rank's mean taken off so that a straggler does not count as
+resemblance, is at most the standard error that it has without any, 1/sqrt((K - 1) S/m) (twice that for m = 1: single
+points are given up only where chance alone hardly explains it). A block's last is who is late by most in sum; among
+blocks that are independent it is each rank with probability 1/K, as before. If no m leaves points enough to name anybody and
+two standard errors are still exceeded, nobody is named. Where a worker may run ahead (SSP, asynchronous), lateness piles up
+and the test does not hold.
+
+Symbols: K workers, S synchronisation points at which all K arrived, m points in a block. Times are seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +43,8 @@ class StragglerReport:
     caused_s: (K,) seconds the others would not have waited, had the rank, when last, come with the last but
         one.
     waited_s: seconds the group lost to waiting: sum over points and ranks of (last - arrival).
-    p_values: (K,) probability that a rank among alike workers is last so often, times K, at most 1.
+    p_values: (K,) probability that a rank among alike workers is last in so many blocks, times K, at most 1.
+    block: points in a row that are judged as one; 0 where all resemble their neighbours too much to judge any.
     stragglers: ranks with p_value <= false_alarm. verdict: one sentence.
     """
 
@@ -49,6 +57,7 @@ class StragglerReport:
     waited_s: float
     p_values: FloatArray
     false_alarm: float
+    block: int = 1
 
     @property
     def share(self) -> FloatArray:
@@ -67,7 +76,11 @@ class StragglerReport:
                 f"There is no synchronisation point that all {self.K} workers reached, so nothing to judge."
             )
         worst = int(np.argmax(self.times_last))
+        if self.stragglers:
+            worst = int(np.argmin(self.p_values))
         count, p = f"last at {self.times_last[worst]} of {self.S} points", self.p_values[worst]
+        if self.block > 1:
+            count += f" (judged in blocks of {self.block}, as neighbours are alike)"
         if len(self.stragglers) == 1:
             return (
                 f"Rank {worst} is a persistent straggler: {count}; among {self.K} workers alike, "
@@ -82,7 +95,12 @@ class StragglerReport:
             )
         if not self.times_last.any():
             return f"Nobody is late: at none of {self.S} points was one worker alone the last."
-        needed = 1 + math.ceil(math.log(1 / self.false_alarm) / math.log(self.K) - 1e-9)
+        if not self.block:
+            return (
+                f"Too few points to tell: rank {worst} was {count}, but a point is so much like the one before it "
+                f"that all {self.S} say little more than one."
+            )
+        needed = _needed(self.K, self.false_alarm)
         if needed > self.S:
             return (
                 f"Too few points to tell: rank {worst} was {count}, and even a rank last every time takes "
@@ -131,21 +149,65 @@ def straggler_report(timeline: Timeline, false_alarm: float = 0.01) -> Straggler
         return StragglerReport(K, S, int((~complete).sum()), zero, none, zero, 0.0, np.ones(K), false_alarm)
 
     betainc = scipy("special").betainc
-    last_but_one, last = np.sort(A, axis=0)[-2:]
-    lead = np.where(last - last_but_one > _TIE * np.abs(A).max(), last - last_but_one, 0.0)
-    who = A.argmax(axis=0)[lead > 0]
-    times_last = np.bincount(who, minlength=K)
-    caused = (K - 1.0) * np.bincount(who, lead[lead > 0], minlength=K).astype(np.float64)
-    # P(Binomial(S, 1/K) >= m) is the regularised incomplete beta function I_{1/K}(m, S - m + 1); 1 for m = 0
-    tail = np.where(times_last > 0, betainc(np.maximum(times_last, 1), S - times_last + 1, 1 / K), 1.0)
+    lead, who = _lead(A, np.abs(A).max())
+    times_last = np.bincount(who[lead > 0], minlength=K)
+    caused = (K - 1.0) * np.bincount(who, lead, minlength=K).astype(np.float64)
+    late = A - A.min(axis=0)
+    m = _block(late, _needed(K, false_alarm), _TIE * float(np.abs(A).max()))
+    blocks = S // max(m, 1)
+    lead, who = _lead(_means(late, max(m, 1)), np.abs(A).max())
+    counts = np.bincount(who[lead > 0], minlength=K) * (m > 0)
+    # P(Binomial(n, 1/K) >= c) is the regularised incomplete beta function I_{1/K}(c, n - c + 1); 1 for c = 0
+    tail = np.where(counts > 0, betainc(np.maximum(counts, 1), blocks - counts + 1, 1 / K), 1.0)
     return StragglerReport(
         K=K,
         S=S,
         skipped=int((~complete).sum()),
-        mean_late_s=(A - A.min(axis=0)).mean(axis=1),
+        mean_late_s=late.mean(axis=1),
         times_last=times_last,
         caused_s=caused,
-        waited_s=float((last - A).sum()),
+        waited_s=float((A.max(axis=0) - A).sum()),
         p_values=np.minimum(K * tail, 1.0),
         false_alarm=false_alarm,
+        block=m,
     )
+
+
+def _needed(K: int, false_alarm: float) -> int:
+    """Points that it takes, at least, to name a rank that is last at all of them."""
+    return 1 + math.ceil(math.log(1 / false_alarm) / math.log(K) - 1e-9)
+
+
+def _lead(A: FloatArray, scale: float) -> tuple[FloatArray, IntArray]:
+    """(S,) seconds by which the last comes after the last but one, 0 for a tie, and who is last."""
+    last_but_one, last = np.sort(A, axis=0)[-2:]
+    return np.where(last - last_but_one > _TIE * scale, last - last_but_one, 0.0), A.argmax(axis=0)
+
+
+def _means(x: FloatArray, m: int) -> FloatArray:
+    """(K, S // m) means over m points in a row; what is left over at the begin is left out."""
+    n = x.shape[1] // m
+    blocks: FloatArray = x[:, x.shape[1] - n * m :].reshape(len(x), n, m).mean(axis=2)
+    return blocks
+
+
+def _block(late: FloatArray, needed: int, tie_s: float) -> int:
+    """How many points in a row to judge as one: 1, 2, 4, ..., the first at which blocks do not resemble the next.
+
+    needed: blocks that there must be. tie_s: seconds up to which all is rounding.
+    """
+    K, S = late.shape
+    own = late - late.mean(axis=0)
+    m = 1
+    while True:
+        d = _means(own, m)
+        d = d - d.mean(axis=1, keepdims=True)
+        n, square = d.shape[1], float((d * d).sum())
+        # the estimate is 1/n too low, as the means were estimated too
+        like = float((d[:, 1:] * d[:, :-1]).sum()) / square + 1 / n if np.abs(d).max() > tie_s else 0.0
+        error = 1 / math.sqrt((K - 1) * n)
+        if like <= (error if m > 1 else 2 * error):  # not by chance alone; then until nothing is left
+            return m
+        if S // (2 * m) < needed:
+            return m if like <= 2 * error else 0
+        m *= 2

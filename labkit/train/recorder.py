@@ -4,36 +4,46 @@ Two lines in any loop, on one machine or many, also under torchrun:
 
     recorder = StragglerRecorder(model)   # before DistributedDataParallel wraps it, if you use that
     ...                                   # the loop as it is: forward, backward, all-reduce, optimizer.step()
-    print(recorder.report())              # on every rank
+    print(recorder.report())              # on every rank; or recorder.why(): where the step goes, and what would help
 
 A rank has *arrived* when its backward pass has its last gradient, before it waits for anybody, and *leaves* when the
 optimizer steps (after the step where that calls the backward pass itself, as a closure). All leave one synchronisation
 together, so the seconds from leaving to arriving compare ranks without comparing clocks, and ranks may live on different
 machines. Who arrives last waits for nobody: its time from arriving to
-leaving is communication, and whatever others stay longer is waiting.
+leaving is communication, and whatever others stay longer is waiting. On the way from leaving to arriving the model's own
+hooks tell apart the optimizer, what comes between steps (loading data), the forward pass, the loss, and the backward pass;
+the group's sequence number tells how many collectives were called in each. It costs a dozen readings of a clock a step.
 
 Symbols: K ranks, T recorded steps. Times are seconds.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
 
 from labkit import machine
 from labkit.checks import integer
 from labkit.show.lanes import late
 from labkit.timing import Kind, StragglerReport, Timeline, straggler_report
 from labkit.train.arrivals import run_at_end_of_backward
+from labkit.train.ddp import DDP
+from labkit.train.probe import alone, clock_all_reduces
+from labkit.train.steps import Phase, Steps
+from labkit.train.why import Why, account
 
 
 class StragglerRecorder:
@@ -44,6 +54,8 @@ class StragglerRecorder:
         must come to the model after the recorder: wrap it afterwards.
     group: the process group that synchronises; None: the default one, or a world of one where there is none.
     keep: how many of the latest steps to keep, >= 1.
+    messages: bytes of each gradient message of a step, in the order of their leaving, for ``why``; None: a DDP is asked, and
+        otherwise as many alike as there were collectives.
 
     The first step is not recorded: nobody knows yet when the others began it. With gradients on a GPU, arriving and
     leaving are CUDA events, so that what counts is when the GPU got there and not when it was told to.
@@ -55,9 +67,25 @@ class StragglerRecorder:
     ``torch.nn.ModuleList([G, D])``: each step is then a synchronisation.
     """
 
-    def __init__(self, model: torch.nn.Module | None = None, group: Any = None, keep: int = 10_000) -> None:
-        self._group = group
-        self._marks: deque[tuple[Any, Any, Any]] = deque(maxlen=integer("keep", keep, least=1))
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        group: Any = None,
+        keep: int = 10_000,
+        messages: Sequence[float] | None = None,
+    ) -> None:
+        self._wrapper: Any = model
+        while isinstance(model, torch.nn.parallel.DistributedDataParallel | DDP):
+            model = model.module
+        self._group, self._model, self._messages = group, model, messages
+        # of each step: (phase that ends, clock, collectives so far), from leaving to leaving; examples and forward passes
+        self._marks: deque[tuple[list[tuple[int, Any, int]], int, int]]
+        self._marks = deque(maxlen=integer("keep", keep, least=1))
+        self._trail: list[tuple[int, Any, int]] = []
+        self._examples = self._passes = 0
+        self._inputs: Any = None
+        self._seen: deque[int] = deque(maxlen=20)
+        self._paused = False
         self._left: Any = None
         self._arrived: Any = None
         self._backward = -1
@@ -75,6 +103,51 @@ class StragglerRecorder:
             register(self._on_step)
             for register in (register_optimizer_step_pre_hook, register_optimizer_step_post_hook)
         ]
+        self._handles += [
+            model.register_forward_pre_hook(self._on_forward, with_kwargs=True),
+            model.register_forward_hook(self._on_output),
+        ]
+
+    def _mark(self, phase: Phase) -> Any:
+        """What ends now was this phase."""
+        now = self._clock()
+        if self._trail:
+            self._trail.append((phase, now, self._collectives()))
+        return now
+
+    def _collectives(self) -> int:
+        """How many collectives this group has begun."""
+        group = self._group or dist.group.WORLD
+        try:
+            return int(group._get_sequence_number_for_group())
+        except (AttributeError, RuntimeError):  # no group, or one that does not count
+            return 0
+
+    def _on_forward(self, model: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if self._paused or not torch.is_grad_enabled():
+            return
+        self._seen.append(b := _length((args, kwargs)))
+        usual = sum(self._seen) / len(self._seen)
+        if self._inputs is None or abs(b - usual) <= abs(_length(self._inputs) - usual):
+            self._inputs = args, kwargs  # a batch of about the usual length, to be asked again
+        around = torch.nn.parallel.DistributedDataParallel._active_ddp_module
+        self._wrapper = around or self._wrapper
+        self._examples += b
+        self._passes += 1
+        self._mark(Phase.BETWEEN)
+
+    def _on_output(self, model: torch.nn.Module, args: Any, out: Any) -> None:
+        if self._paused or not torch.is_grad_enabled():
+            return
+        self._mark(Phase.FORWARD)
+        for x in tree_leaves(out):
+            if isinstance(x, torch.Tensor) and x.requires_grad:
+                x.register_hook(self._on_loss)  # its gradient is there: the loss is behind us
+                break
+
+    def _on_loss(self, gradient: torch.Tensor) -> None:
+        if not self._paused:
+            self._mark(Phase.LOSS)
 
     def _on_gradient(self, p: torch.Tensor) -> None:
         self._complete = False
@@ -88,24 +161,28 @@ class StragglerRecorder:
     def _on_arrival(self) -> None:
         if self._complete:
             return  # a recomputed segment had the last gradient, in a backward pass of its own inside this one
-        self._arrived, self._complete = self._clock(), True
+        self._arrived, self._complete = self._mark(Phase.BACKWARD), True
 
     def _on_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if any(id(p) in self._mine for g in optimizer.param_groups for p in g["params"]):
             self._leave()
 
     def _leave(self) -> None:
-        if self._arrived is None:
-            return  # after the step, or a second optimizer of the same model: they left together
-        now = self._clock()
+        if (
+            self._arrived is None
+        ):  # after the step, or a second optimizer of the same model: they left together
+            self._mark(Phase.OPTIMIZER)
+            return
+        now = self._mark(Phase.STAY)
         if self._left is not None:
-            self._marks.append((self._left, self._arrived, now))
+            self._marks.append((self._trail, self._examples, self._passes))
         self._left, self._arrived = now, None
+        self._trail, self._examples, self._passes = [(Phase.STAY, now, self._collectives())], 0, 0
 
     @contextmanager
     def synchronising(self) -> Iterator[None]:
         """Mark a synchronisation by hand: this rank arrives on entering and leaves at the end."""
-        self._arrived = self._clock()
+        self._arrived = self._mark(Phase.BACKWARD)
         yield
         self._leave()
 
@@ -128,9 +205,34 @@ class StragglerRecorder:
             independent; a rank that is slow for a stretch of steps may be named. In (0, 1).
         Ranks that recorded more steps than the others give their latest. Raises ValueError if some rank has none.
         """
-        seconds = np.array([[_seconds(a, b), _seconds(b, c)] for a, b, c in self._marks]).reshape(-1, 2)
-        device = _device(self._marks)
-        mine = (seconds, machine.describe(device), None if device == ("cpu",) else machine.own_clock())
+        return self._recording(None, false_alarm)
+
+    def why(self, false_alarm: float = 0.01) -> Why:
+        """Where the steps went and what would help: ``report()``, held against what is measured now. A collective.
+
+        All ranks repeat a forward and backward pass, in turn and together, on a usual batch and without an
+        all-reduce (parameters, gradients, buffers and random numbers stay as they are), and clock all-reduces between them:
+        some twenty steps' time in all. Where the model can't be asked again, as behind ``checkpoint(use_reentrant=True)``,
+        or was never called itself, computing is not told apart. Arguments and errors as ``report``.
+        """
+        return self.measured(false_alarm).why()
+
+    def measured(self, false_alarm: float = 0.01) -> Recording:
+        """``report()`` with what ``why`` measures, for ``save``. A collective."""
+        return self._recording(self._probe(), false_alarm)
+
+    def _recording(self, probe: dict[str, Any] | None, false_alarm: float) -> Recording:
+        """Everybody's steps, the same on every rank."""
+        kept = len(self._marks)
+        seconds, calls = np.zeros((kept, len(Phase))), np.zeros((kept, len(Phase)))
+        for t, (trail, _, _) in enumerate(self._marks):
+            for (_, begin, before), (phase, end, after) in pairwise(trail):
+                seconds[t, phase] += _seconds(begin, end)
+                calls[t, phase] += after - before
+        counts = np.array([counts for _, *counts in self._marks]).reshape(kept, 2)
+        device = _device(self._left)
+        clock = None if device == ("cpu",) else machine.own_clock()
+        mine = (seconds, calls, counts, machine.describe(device), probe, clock)
         everyone: list[Any] = [mine]
         if dist.is_available() and dist.is_initialized():
             everyone = [None] * dist.get_world_size(self._group)
@@ -142,10 +244,55 @@ class StragglerRecorder:
                 f"report needs at least two steps on every rank, but rank {short[0]} recorded none after its first; where "
                 f"no torch optimizer steps the model's own parameters, mark them: with recorder.synchronising()"
             )
-        durations = np.stack([seconds[-T:] for seconds, *_ in everyone])
-        where = f"{everyone[0][1]}, {len(everyone)} ranks"
-        clocks = tuple(clock for *_, clock in everyone)
-        return Recording.of(durations[..., 0], durations[..., 1], where, false_alarm, clocks)
+        seconds, calls, counts = (np.stack([each[i][-T:] for each in everyone]) for i in range(3))
+        steps = Steps(seconds, calls, counts[..., 0], where=f"{everyone[0][3]}, {len(everyone)} ranks")
+        if probe is not None:
+            steps = steps.with_probes([each[4] for each in everyone], counts[..., 1])
+        return replace(Recording.from_steps(steps, false_alarm), clocks=tuple(each[5] for each in everyone))
+
+    def _probe(self) -> dict[str, Any]:
+        """What this rank measures for ``why``. A collective."""
+        hosts: list[Any] = [socket.gethostname()]
+        K, rank = 1, 0
+        if dist.is_available() and dist.is_initialized():
+            K, rank = dist.get_world_size(self._group), dist.get_rank(self._group)
+            hosts = [None] * K
+            dist.all_gather_object(hosts, socket.gethostname(), group=self._group)
+        inside = max(map(hosts.count, hosts))
+        self._paused = True
+        try:
+            found = alone(self._model, self._inputs, self._group, hosts[:rank].count(hosts[rank]), inside)
+        finally:
+            self._paused = False
+        total = sum(p.nbytes for p in self._model.parameters() if p.requires_grad) if self._model else 0
+        messages = self._sizes(float(total))
+        return {
+            **found,
+            "examples": _length(self._inputs),
+            "messages": messages,
+            "times": clock_all_reduces(self._group, messages, self._clock is _event),
+            "inside": inside,
+            "cores": machine.cores() / torch.get_num_threads(),
+        }
+
+    def _sizes(self, total: float) -> list[float]:
+        """Bytes of each message, as far as they can be known."""
+        if self._messages is not None:
+            return [float(n) for n in self._messages]
+        if isinstance(self._wrapper, torch.nn.parallel.DistributedDataParallel):
+            known = self._wrapper._get_ddp_logging_data()
+            text = known.get("rebuilt_bucket_sizes") or known.get("bucket_sizes", "")
+            if sizes := [float(n) for n in str(text).split(",") if n.strip()]:
+                return sizes
+        if isinstance(self._wrapper, DDP):
+            return [float(bucket.nbytes) for bucket in self._wrapper.buckets]
+        trail = self._marks[-1][0] if self._marks else []
+        calls = sum(
+            after - before
+            for (_, _, before), (phase, _, after) in pairwise(trail)
+            if phase in (Phase.BACKWARD, Phase.STAY)
+        )
+        return [total / calls] * calls if calls and total else [total] * bool(total)
 
 
 @dataclass(frozen=True)
@@ -156,11 +303,39 @@ class Recording:
         ended the one before.
     ranks: the straggler report of its arrivals.
     clocks: of each rank's GPU, when the report was asked for; None without a GPU, or where it does not tell.
+    steps: what was recorded, for ``why``; None where there are times only.
     """
 
     timeline: Timeline
     ranks: StragglerReport
     clocks: tuple[machine.Clock | None, ...] = ()
+    steps: Steps | None = None
+
+    @classmethod
+    def from_steps(cls, steps: Steps, false_alarm: float = 0.01) -> Recording:
+        """From what a recorder gathered."""
+        seconds = steps.seconds
+        here = cls.of(
+            seconds[..., : Phase.STAY].sum(axis=-1), seconds[..., Phase.STAY], steps.where, false_alarm
+        )
+        return replace(here, steps=steps)
+
+    def why(self) -> Why:
+        """Where the steps went, and what would help. Raises ValueError where there is nothing but times."""
+        if self.steps is None:
+            raise ValueError("steps must be there for why(), as StragglerRecorder records them, got None")
+        return account(self.steps, self.ranks.false_alarm)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the recording for ``load`` and ``python -m labkit why``. Every rank has the same: let one of them write."""
+        if self.steps is None:
+            raise ValueError("steps must be there to be saved, as StragglerRecorder records them, got None")
+        self.steps.save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], false_alarm: float = 0.01) -> Recording:
+        """A recording that ``save`` wrote. Raises ValueError, in a sentence, for a file that is none."""
+        return cls.from_steps(Steps.load(path), false_alarm)
 
     @classmethod
     def of(
@@ -247,5 +422,10 @@ def _seconds(a: Any, b: Any) -> float:
     return 1e-3 * a.elapsed_time(b)
 
 
-def _device(marks: Any) -> tuple[str, ...]:
-    return ("cpu",) if not marks or isinstance(marks[0][0], float) else ("cuda",)
+def _device(left: Any) -> tuple[str, ...]:
+    return ("cpu",) if left is None or isinstance(left, float) else ("cuda",)
+
+
+def _length(inputs: Any) -> int:
+    """The length of the first tensor that the model is given; 0 without one."""
+    return next((len(x) for x in tree_leaves(inputs) if isinstance(x, torch.Tensor) and x.ndim), 0)

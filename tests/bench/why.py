@@ -1,0 +1,237 @@
+"""``make bench``, why: causes planted on real processes and emulated links; is the right one named, the gain as predicted?
+
+Every job is a torch DDP on two emulated hosts. Computing is asleep (seconds a layer and example), so that a loaded machine
+changes it little; on a shared core it sleeps twice as long while the other does. A job is run with its cause, asked why, and
+run again with the cure: the gain predicted is held against that of the two runs' clocks. What item() does to a GPU has no
+counterpart on a CPU: here a scalar is summed over ranks for the log, forty times a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from table import part
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from labkit import Emulated, launch
+from labkit.train.recorder import StragglerRecorder
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job is like. Healthy as it is; a plant or a cure changes some of it."""
+
+    batch: int = 8
+    layers: int = 4
+    width: int = 64
+    example_s: float = 0.0005  # of a layer, forward; twice that backward
+    loader_s: float = 0.001
+    slow: float = 1.0  # rank 1's factor
+    uneven: int = 0  # examples more or fewer
+    logs: int = 0
+    bucket_mb: float = 25.0
+    half: bool = False
+    gather: int = 1
+    many: int = 0  # further parameters
+    core: bool = False  # one for both
+    rate: float = 1.25e8
+
+
+class Work(torch.autograd.Function):
+    """Takes as long as it is told, in both directions."""
+
+    @staticmethod
+    def forward(ctx, x, seconds, spend, *parameters):
+        ctx.seconds, ctx.spend, ctx.parameters = seconds, spend, parameters
+        spend(seconds)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.spend(2 * ctx.seconds)
+        return g, None, None, *map(torch.zeros_like, ctx.parameters)
+
+
+class Layer(nn.Module):
+    """A layer that computes little and takes its time."""
+
+    def __init__(self, width, example_s, spend, many):
+        super().__init__()
+        self.linear, self.example_s, self.spend = nn.Linear(width, width), example_s, spend
+        self.more = nn.ParameterList(torch.zeros(64) for _ in range(many))
+
+    def forward(self, x):
+        return Work.apply(self.linear(x), self.example_s * len(x), self.spend, *self.more)
+
+
+def asleep(seconds):
+    if seconds:
+        time.sleep(seconds)
+
+
+def on_the_core(rank, seconds):
+    """Asleep as well, and twice as long while the other rank is at it, too."""
+    mine, other = (
+        os.path.join(tempfile.gettempdir(), f"core of {os.getppid()}, rank {r}") for r in (rank, 1 - rank)
+    )
+    with open(mine, "w") as busy, open(other, "w") as there:
+        fcntl.flock(busy, fcntl.LOCK_EX)
+        while seconds > 0:
+            part_s, slower = min(seconds, 0.002), 1
+            try:
+                fcntl.flock(there, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(there, fcntl.LOCK_UN)
+            except BlockingIOError:
+                slower = 2
+            time.sleep(slower * part_s)
+            seconds -= part_s
+
+
+def train(comm, job, T, seed, ask=True):
+    """T batches; what the recorder says, and the seconds of a batch by the clock."""
+    rng = torch.Generator().manual_seed(1000 * seed + comm.rank)
+    example_s = job.example_s * (job.slow if comm.rank == 1 else 1.0)
+    spend = partial(on_the_core, comm.rank) if job.core else asleep
+    model = nn.Sequential(*(Layer(job.width, example_s, spend, job.many) for _ in range(job.layers)))
+    with StragglerRecorder(model) as recorder:
+        net = DistributedDataParallel(model, bucket_cap_mb=job.bucket_mb)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        if job.half:
+            net.register_comm_hook(None, fp16_compress_hook)
+        begun = 0.0
+        for t in range(-2 * job.gather, T):
+            if t == 0:
+                comm.barrier()
+                begun = time.perf_counter()
+            asleep(job.loader_s)
+            spread = torch.randint(-job.uneven, job.uneven + 1, (1,), generator=rng)
+            x = torch.randn(job.batch + int(spread), job.width, generator=rng)
+            net.require_backward_grad_sync = (t + 1) % job.gather == 0
+            loss = net(x).square().mean()
+            for _ in range(job.logs):
+                torch.distributed.all_reduce(loss.detach().clone())
+            loss.backward()
+            if net.require_backward_grad_sync:
+                optimizer.step()
+                optimizer.zero_grad()
+        comm.barrier()
+        seconds = (time.perf_counter() - begun) / T
+        return recorder.why() if ask else None, seconds
+
+
+def recording_s(comm) -> float:
+    """Processor seconds that recording adds to a step of a model of 200 parameters, held against its twin's in turns."""
+    torch.set_num_threads(1)
+    jobs = []
+    for recorded in (False, True):
+        model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(100)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        jobs.append((model, optimizer, StragglerRecorder(model) if recorded else None, []))
+    for _ in range(200):
+        for model, optimizer, _, spent in jobs:
+            begun = time.process_time()
+            model(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+            spent.append(time.process_time() - begun)
+    return statistics.median(jobs[1][3]) - statistics.median(jobs[0][3])
+
+
+HEALTHY = Job()
+TINY = Job(batch=1, layers=1, example_s=0.0, loader_s=0.0, width=16)
+#: Of each plant: the job, its causes (the largest first; either counts where two are as large), and the cured job.
+PLANTS: dict[str, tuple[Job, str, Job]] = {
+    "slow rank": (replace(HEALTHY, slow=1.8), "rank", HEALTHY),
+    "slow loader": (replace(HEALTHY, loader_s=0.030), "loading", replace(HEALTHY, loader_s=0.0)),
+    "tiny model": (TINY, "latency", replace(TINY, gather=4)),
+    "tiny buckets": (
+        Job(layers=2, many=40, bucket_mb=0.0001, example_s=0.0002), "messages",
+        Job(layers=2, many=40, example_s=0.0002),
+    ),
+    "slow link": (Job(width=256, rate=2.5e7), "bandwidth", Job(width=256, rate=2.5e7, half=True)),
+    "shared cores": (replace(HEALTHY, core=True), "sharing", HEALTHY),
+    "calls for the log": (replace(HEALTHY, logs=40, example_s=0.0002), "calls", replace(HEALTHY, example_s=0.0002)),
+    "uneven batches": (replace(HEALTHY, uneven=7), "data", HEALTHY),
+    "slow rank, slow loader": (
+        replace(HEALTHY, slow=1.8, loader_s=0.015), "rank", replace(HEALTHY, loader_s=0.015)
+    ),
+    "slow link, uneven batches": (
+        Job(width=256, rate=1e7, uneven=5), "bandwidth", Job(width=256, rate=1e7, uneven=5, half=True)
+    ),
+    "slow loader, calls for the log": (
+        replace(HEALTHY, loader_s=0.030, logs=20, example_s=0.0002), "loading",
+        replace(HEALTHY, loader_s=0.0, logs=20, example_s=0.0002),
+    ),
+    "healthy": (HEALTHY, "healthy", HEALTHY),
+}  # fmt: skip
+
+
+def asked(pools, job, T, seed, ask=True):
+    """Rank 0's answer and seconds of a batch."""
+    world = Emulated(rate=job.rate)
+    if job.rate not in pools:
+        pools[job.rate] = world.ready(2).__enter__()
+    return launch(train, 2, job, T, seed, ask, world=replace(world, pool=pools[job.rate])).results[0]
+
+
+def main() -> None:
+    """Run every plant in turn, again and again, and report."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=100, help="of every plant")
+    parser.add_argument("--steps", type=int, default=40, help="recorded in a run")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no further run after so many")
+    parser.add_argument("--only", help="one plant")
+    parser.add_argument("--show", action="store_true", help="print every account")
+    said = parser.parse_args()
+    pools: dict = {}
+    names = [said.only] if said.only else list(PLANTS)
+    causes: dict[str, list[str]] = {name: [] for name in names}
+    errors: dict[str, list[float]] = {name: [] for name in names}
+    until = time.monotonic() + 60 * said.minutes
+    with part(
+        "why", "Causes planted: share of runs in which another was named; error of the gain, median."
+    ) as rows:
+        for seed in range(said.runs):
+            for name in names:
+                if seed and time.monotonic() > until:
+                    break
+                sick, cause, cured = PLANTS[name]
+                why, before = asked(pools, sick, said.steps, seed)
+                if said.show:
+                    print(f"--- {name}\n{why}")
+                causes[name].append(why.cause)
+                if (cure := why.cure(cause)) is not None:
+                    _, after = asked(pools, cured, said.steps * cured.gather, seed, ask=False)
+                    errors[name].append((why.step_s / cure.seconds) / (before / after) - 1)
+        added = statistics.median(launch(recording_s, 1, world="processes").results[0] for _ in range(5))
+        rows.append(("recording a step of 200 parameters, beside 2 % of 50 ms", added, 0.001, 1.0))
+        for name in names:
+            cause, runs = PLANTS[name][1], len(causes[name])
+            others = [other for other in causes[name] if other != cause]
+            rows.append((f"{name}: not called {cause}, of {runs} runs", len(others) / runs, None, 0.05))
+            print(f"{name}: {runs} runs, other answers {dict(Counter(others))}", end="")
+            if off := errors[name]:
+                rows.append((f"{name}: predicted gain off by", statistics.median(map(abs, off)), None, 0.15))
+                low, high = (sorted(off)[round(q * (len(off) - 1))] for q in (0.1, 0.9))
+                print(
+                    f"; gain predicted / measured - 1 {statistics.median(off):+.1%} ({low:+.1%} to {high:+.1%})",
+                    end="",
+                )
+            print()
+    for pool in pools.values():
+        pool.close()
+
+
+if __name__ == "__main__":
+    main()
