@@ -57,7 +57,8 @@ bench: $(READY)  ## the performance table, ours beside its peers; the book's pag
 	@$(PY) tests/bench/predict.py
 	@$(PY) tests/bench/train.py
 	@$(PY) tests/bench/grading.py
-	@$(PY) tests/bench/why.py --minutes 10
+	@$(PY) tests/bench/traces.py
+	@$(PY) tests/bench/why.py
 
 gpu: $(READY)  ## on a machine with a GPU: its tests, every lab, and book/results/<device>.json
 	@$(PY) tests/gpu/record.py

@@ -22,6 +22,7 @@ PARTS = {  # and the script of tests/bench/ that measures each
     "simulation": "timing.py",
     "training": "train.py",
     "grading": "grading.py",
+    "what-if": "traces.py",
     "why": "why.py",
 }
 _PART = {"about", "command", "date", "where", "load", "commit", "rows"}
@@ -133,7 +134,7 @@ def _ratio(x: float) -> str:
 
 
 def _percent(x: float) -> str:
-    return f"{100 * x:.1f}\N{NO-BREAK SPACE}%"
+    return f"{100 * x:.1f}\N{NO-BREAK SPACE}%" if x >= 0.01 or not x else f"{100 * x:.2g}\N{NO-BREAK SPACE}%"
 
 
 def _over(row: dict[str, Any]) -> float:

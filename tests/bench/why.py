@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import math
 import os
 import statistics
 import tempfile
@@ -190,7 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=100, help="of every plant")
     parser.add_argument("--steps", type=int, default=40, help="recorded in a run")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no further run after so many")
+    parser.add_argument("--minutes", type=float, default=10.0, help="begin no further run after so many")
     parser.add_argument("--only", help="one plant")
     parser.add_argument("--show", action="store_true", help="print every account")
     said = parser.parse_args()

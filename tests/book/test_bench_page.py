@@ -83,7 +83,7 @@ def test_a_page_says_what_was_met_what_was_missed_by_how_much_and_what_was_not_m
     assert text.index("### All-reduce") < text.index("### Prediction")
     for part in [
         "## A|B, 2 cores", "Targets met: 1 of 3.", "at 1.2 × it, is *ring / gloo, n = 1e3*",
-        "Not measured on this machine: launching, simulation, training, grading, why.",
+        "Not measured on this machine: launching, simulation, training, grading, what-if, why.",
         "`python tests/bench/run.py`, 2026-01-02; Linux, torch 9; load 0.5 before and 1.2 after; commit abc123.",
     ]:  # fmt: skip
         assert part in said, part

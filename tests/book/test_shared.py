@@ -141,6 +141,7 @@ def test_where_nothing_was_made_a_page_says_nothing(built: Path) -> None:
 # -- without JavaScript, from a file ------------------------------------------------------------------------------
 
 
+@pytest.mark.browser
 def test_a_page_with_formulas_says_why_they_stand_raw_and_no_other_does(html: Path) -> None:
     said = {p.relative_to(html).as_posix(): p.read_text() for p in html.rglob("notebooks/*.html")}
     assert len(said) > 10
