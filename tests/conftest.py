@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,14 @@ def ran() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.CompletedProcess([str(c) for c in command], process.returncode, out, err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def under_torchrun(ran: Callable[..., Any]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`under_torchrun(script, timeout, **options)`: two processes of it, one thread each, that import this labkit."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    return lambda script, timeout, **options: ran([*torchrun, script], timeout=timeout, env=env, **options)
 
 
 @pytest.fixture(autouse=True)

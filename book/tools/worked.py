@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -234,19 +234,18 @@ class Folded(ast.NodeTransformer):
         return node
 
     def visit_If(self, node: ast.If) -> Any:
-        node.test = self.visit(node.test)
-        decided = known(node.test)
-        if decided is not None:
-            return self.block(node.body if decided[0] else node.orelse)
-        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
-        return node
+        return self.branch(node, self.block)
 
-    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        return self.branch(node, self.visit)
+
+    def branch(self, node: Any, each: Callable[[Any], Any]) -> Any:
+        """The branch that is taken, if that is known; else both. each: what becomes of a branch."""
         node.test = self.visit(node.test)
         decided = known(node.test)
         if decided is not None:
-            return self.visit(node.body if decided[0] else node.orelse)
-        node.body, node.orelse = self.visit(node.body), self.visit(node.orelse)
+            return each(node.body if decided[0] else node.orelse)
+        node.body, node.orelse = each(node.body), each(node.orelse)
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:

@@ -248,7 +248,7 @@ class StragglerRecorder:
         steps = Steps(seconds, calls, counts[..., 0], where=f"{everyone[0][3]}, {len(everyone)} ranks")
         if probe is not None:
             steps = steps.with_probes([each[4] for each in everyone], counts[..., 1])
-        return replace(Recording.from_steps(steps, false_alarm), clocks=tuple(each[5] for each in everyone))
+        return Recording.from_steps(steps, false_alarm, tuple(each[5] for each in everyone))
 
     def _probe(self) -> dict[str, Any]:
         """What this rank measures for ``why``. A collective."""
@@ -312,13 +312,12 @@ class Recording:
     steps: Steps | None = None
 
     @classmethod
-    def from_steps(cls, steps: Steps, false_alarm: float = 0.01) -> Recording:
+    def from_steps(
+        cls, steps: Steps, false_alarm: float = 0.01, clocks: tuple[machine.Clock | None, ...] = ()
+    ) -> Recording:
         """From what a recorder gathered."""
-        seconds = steps.seconds
-        here = cls.of(
-            seconds[..., : Phase.STAY].sum(axis=-1), seconds[..., Phase.STAY], steps.where, false_alarm
-        )
-        return replace(here, steps=steps)
+        work, stay = steps.seconds[..., : Phase.STAY].sum(axis=-1), steps.seconds[..., Phase.STAY]
+        return replace(cls.of(work, stay, steps.where, false_alarm, clocks), steps=steps)
 
     def why(self) -> Why:
         """Where the steps went, and what would help. Raises ValueError where there is nothing but times."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -268,23 +267,14 @@ def test_a_pool_serves_many_launches_and_refuses_another_k_and_life_after_failur
 
 
 @pytest.mark.processes
-def test_under_torchrun_the_same_launch_uses_the_group_it_finds(ran, tmp_path):
+def test_under_torchrun_the_same_launch_uses_the_group_it_finds(under_torchrun, tmp_path):
     script = tmp_path / "job.py"
     script.write_text(
         "import numpy as np\nfrom labkit import launch\nfrom labkit.collectives import ring\n"
         "run = launch(lambda c: float(ring.allreduce(c, np.full(4, 1.0 + c.rank))[0]), 2, world='processes')\n"
         "import os; os.write(1, f'got {run.results} {run.bytes_sent.tolist()}\\n'.encode())\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        str(script),
-    ]
-    done = ran(command, timeout=120, env=env)
+    done = under_torchrun(script, timeout=120)
     assert done.stdout.count("got [3.0, 3.0] [32, 32]") == 2, done.stdout + done.stderr
 
 

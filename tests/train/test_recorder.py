@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from pathlib import Path
 
@@ -294,7 +292,7 @@ def test_the_figure_shows_lanes_and_shares():
 
 
 @pytest.mark.processes
-def test_it_works_under_torchrun(ran, tmp_path):
+def test_it_works_under_torchrun(under_torchrun, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
         "import os, time, torch, torch.distributed as dist\n"
@@ -312,9 +310,7 @@ def test_it_works_under_torchrun(ran, tmp_path):
         "    print(report.verdict)\n"
         "dist.destroy_process_group()\n"
     )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = ran([*torchrun, script], timeout=200, env=env)
+    done = under_torchrun(script, timeout=200)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Rank 1 is a persistent straggler: last at"), done.stdout
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -265,7 +264,7 @@ def test_a_planted_cause_is_named(name):
 
 
 @pytest.mark.processes
-def test_two_lines_are_enough_under_torchrun(ran, tmp_path):
+def test_two_lines_are_enough_under_torchrun(under_torchrun, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
         "import time, torch, torch.distributed as dist\n"
@@ -285,9 +284,7 @@ def test_two_lines_are_enough_under_torchrun(ran, tmp_path):
         "    kept.save('job.npz')\n"
         "dist.destroy_process_group()\n"
     )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = ran([*torchrun, script], timeout=200, env=env, cwd=tmp_path)
+    done = under_torchrun(script, timeout=200, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Mostly between steps, loading data" in done.stdout, done.stdout
     assert main(["why", str(tmp_path / "job.npz")]) == 0

@@ -479,15 +479,16 @@ class _Account:
 
     def wrong(self) -> dict[str, Any]:
         """Values of well-known slips, by name."""
-        one, who = _replayed(self.ops, self.even)[0], np.eye(self.D, dtype=bool)
+        who = np.eye(self.D, dtype=bool)
         return {
             "ungrouped": _replayed(self.ops, self.real, group=False)[0],
-            "own stage": one,
+            "own stage": _replayed(self.ops, self.even)[
+                0
+            ],  # and so is 'even', if sums are evened out as well
             "median": _replayed(self.ops, self.usual(self.what, np.median))[0],
-            "everywhere": self.right["step"] - self.steps(who[None, :, None] & (self.mine >= 0)),
+            "everywhere": self.right["step"] - self.steps(np.broadcast_to(who[:, None], self.mine.shape)),
             "alone": self.steps(~self.mine) - self.right["ideal"],
             "without sums": self.right["step"] - self.steps(self.mine & self.passes),
-            "even sums": one,
             "even everywhere": self.steps(self.passes),
             "latest": self.ready.mean(axis=-1).argmax(axis=1),
             "slowest": np.array(
@@ -514,7 +515,7 @@ def _trace_case(
         ("Your 'wins' cures a rank in all stages at once. Those are several workers.", "wins", "everywhere"),
         ("Your 'wins' asks how much one worker does in an ideal job. What does curing it win in this one?", "wins", "alone"),
         ("Your 'wins' leaves the worker's own part of the sum uncured.", "wins", "without sums"),
-        ("Your 'even' evens out the sums as well.", "even", "even sums"),
+        ("Your 'even' evens out the sums as well.", "even", "own stage"),
         ("Your 'even' gives all stages one mean: then the model is cut anew, too.", "even", "even everywhere"),
     ]  # fmt: skip
     if (wrong["latest"] != wrong["slowest"]).any():  # else nobody can tell which of the two was done
