@@ -1,4 +1,5 @@
-"""Scripts under test are interrupted as at a terminal, and end with the test, also when it fails. So do figures."""
+"""Scripts under test are interrupted as at a terminal, and end with the test, also when it fails. So do figures, and
+what counts as solved."""
 
 from __future__ import annotations
 
@@ -103,6 +104,14 @@ def figures_end_with_their_test() -> Iterator[None]:
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_solved_yet() -> Iterator[None]:
+    """An exercise that another test on the same worker solved would open its solution to this one."""
+    if "labkit.exercises.worked" in sys.modules:
+        sys.modules["labkit.exercises.worked"]._solved.clear()
+    yield
 
 
 @pytest.fixture(scope="session")

@@ -22,12 +22,6 @@ THERE = unsealed()
 JUDGED = [e for e in all_exercises() if not e.rubric]
 
 
-@pytest.fixture
-def fresh(monkeypatch):
-    """A session in which nothing is solved yet."""
-    monkeypatch.setattr(HOME, "_solved", set())
-
-
 def solution(id: str):
     """What the worked solution of an exercise answers."""
     space = {"__name__": "worked"}
@@ -59,7 +53,7 @@ def test_nothing_in_it_is_there_for_a_mistake(exercise):
     assert "MUTANTS" not in THERE[exercise.id][0]
 
 
-def test_a_right_answer_opens_it_and_a_wrong_one_does_not(fresh):
+def test_a_right_answer_opens_it_and_a_wrong_one_does_not():
     def wrong(comm, x, order):
         return x
 
@@ -72,7 +66,7 @@ def test_a_right_answer_opens_it_and_a_wrong_one_does_not(fresh):
     assert not worked("10.5-3").code
 
 
-def test_who_asks_gets_it_and_of_words_what_a_good_answer_says(fresh):
+def test_who_asks_gets_it_and_of_words_what_a_good_answer_says():
     exercise = next(e for e in all_exercises() if e.rubric)
     assert "anyway=True" in str(worked(exercise.id)) and THERE[exercise.id][0] not in str(worked(exercise.id))
     told = worked(exercise.id, anyway=True)
@@ -83,7 +77,7 @@ def test_who_asks_gets_it_and_of_words_what_a_good_answer_says(fresh):
         worked("10.5-99", anyway=True)
 
 
-def test_a_package_without_the_file_has_none_and_does_not_speak_of_it(fresh, monkeypatch, tmp_path):
+def test_a_package_without_the_file_has_none_and_does_not_speak_of_it(monkeypatch, tmp_path):
     answer = solution("10.5-3")
     monkeypatch.setattr(HOME, "SEALED", tmp_path / "none.txt")
     assert str(worked("10.5-3", anyway=True)) == "This labkit has no worked solution of 10.5-3."
