@@ -6,8 +6,9 @@ Two lines in any loop, on one machine or many, also under torchrun:
     ...                                   # the loop as it is: forward, backward, all-reduce, optimizer.step()
     print(recorder.report())              # on every rank; or recorder.why(): where the step goes, and what would help
 
-A rank has *arrived* when its backward pass has its last gradient, before it waits for anybody, and *leaves* when the
-optimizer steps (after the step where that calls the backward pass itself, as a closure). All leave one synchronisation
+A rank has *arrived* when its backward pass has its last gradient, before it waits for anybody, and *leaves* when its backward
+pass ends, where that sums the gradients (a DDP), and else when the optimizer steps (after the step where that calls the backward
+pass itself, as a closure). All leave one synchronisation
 together, so the seconds from leaving to arriving compare ranks without comparing clocks, and ranks may live on different
 machines. Who arrives last waits for nobody: its time from arriving to
 leaving is communication, and whatever others stay longer is waiting. On the way from leaving to arriving the model's own
@@ -39,11 +40,12 @@ from labkit import machine
 from labkit.checks import integer
 from labkit.show.lanes import late
 from labkit.timing import Kind, StragglerReport, Timeline, straggler_report
+from labkit.train.account import account
 from labkit.train.arrivals import run_at_end_of_backward
 from labkit.train.ddp import DDP
 from labkit.train.probe import alone, clock_all_reduces
 from labkit.train.steps import Phase, Steps
-from labkit.train.why import Why, account
+from labkit.train.why import Why
 
 
 class StragglerRecorder:
@@ -62,8 +64,8 @@ class StragglerRecorder:
     Raises ValueError for a model without a parameter that takes a gradient. Where ranks already wait for one another
     during forward or backward (FSDP, ZeRO-3, SyncBatchNorm, a loss that is all-reduced for the log, gradients that are
     accumulated without ``no_sync``, a labkit DDP that counts examples), that wait counts as computing and hides who is
-    slow: mark one synchronisation by hand instead. What a rank does between its backward pass and its step (clipping,
-    logging) counts as communication. Models that step in turn (a GAN) go into one recorder together,
+    slow: mark one synchronisation by hand instead. Where gradients are summed after the backward pass, what a rank does
+    there beside (clipping, logging) counts as communication. Models that step in turn (a GAN) go into one recorder together,
     ``torch.nn.ModuleList([G, D])``: each step is then a synchronisation.
     """
 
@@ -162,18 +164,20 @@ class StragglerRecorder:
         if self._complete:
             return  # a recomputed segment had the last gradient, in a backward pass of its own inside this one
         self._arrived, self._complete = self._mark(Phase.BACKWARD), True
+        run_at_end_of_backward(self._on_sums)  # after those who asked before: a DDP that waits for its sums
+
+    def _on_sums(self) -> None:
+        self._mark(Phase.STAY)
 
     def _on_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if any(id(p) in self._mine for g in optimizer.param_groups for p in g["params"]):
-            self._leave()
+            self._leave(Phase.AFTER)
 
-    def _leave(self) -> None:
-        if (
-            self._arrived is None
-        ):  # after the step, or a second optimizer of the same model: they left together
+    def _leave(self, phase: Phase) -> None:
+        if self._arrived is None:  # after the step, or a second optimizer of the same model
             self._mark(Phase.OPTIMIZER)
             return
-        now = self._mark(Phase.STAY)
+        now = self._mark(phase)
         if self._left is not None:
             self._marks.append((self._trail, self._examples, self._passes))
         self._left, self._arrived = now, None
@@ -184,7 +188,7 @@ class StragglerRecorder:
         """Mark a synchronisation by hand: this rank arrives on entering and leaves at the end."""
         self._arrived = self._mark(Phase.BACKWARD)
         yield
-        self._leave()
+        self._leave(Phase.STAY)
 
     def close(self) -> None:
         """Take the recorder off the model; what it recorded stays."""
@@ -245,6 +249,17 @@ class StragglerRecorder:
                 f"no torch optimizer steps the model's own parameters, mark them: with recorder.synchronising()"
             )
         seconds, calls, counts = (np.stack([each[i][-T:] for each in everyone]) for i in range(3))
+        # from the sums on all are on their own: work, of the next step; unless the sums may be there
+        around = isinstance(self._wrapper, torch.nn.parallel.DistributedDataParallel | DDP)
+        summed = calls[..., [Phase.BACKWARD, Phase.STAY]].any() and (
+            around or not calls[..., Phase.AFTER].any()
+        )
+        for each in (seconds, calls):
+            if summed or len(everyone) == 1:
+                each[..., Phase.AFTER] = np.roll(each[..., Phase.AFTER], 1, axis=1)
+            else:
+                each[..., Phase.STAY] += each[..., Phase.AFTER]
+                each[..., Phase.AFTER] = 0
         steps = Steps(seconds, calls, counts[..., 0], where=f"{everyone[0][3]}, {len(everyone)} ranks")
         if probe is not None:
             steps = steps.with_probes([each[4] for each in everyone], counts[..., 1])
@@ -266,11 +281,13 @@ class StragglerRecorder:
             self._paused = False
         total = sum(p.nbytes for p in self._model.parameters() if p.requires_grad) if self._model else 0
         messages = self._sizes(float(total))
+        sizes, times = clock_all_reduces(self._group, messages, self._clock is _event)
         return {
             **found,
             "examples": _length(self._inputs),
             "messages": messages,
-            "times": clock_all_reduces(self._group, messages, self._clock is _event),
+            "sizes": sizes,
+            "times": times,
             "inside": inside,
             "cores": machine.cores() / torch.get_num_threads(),
         }

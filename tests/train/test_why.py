@@ -17,13 +17,15 @@ from labkit.__main__ import main  # noqa: E402
 from labkit.comm.emulated import unavailable  # noqa: E402
 from labkit.train.recorder import Recording, StragglerRecorder  # noqa: E402
 from labkit.train.steps import Phase, Steps  # noqa: E402
-from labkit.train.why import account  # noqa: E402
+from labkit.train.account import account  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
 
 def recorded(K=4, T=160, seed=0, stay=0.001, noise=0.0005, **changes):
-    """Steps of a healthy job: 1 ms between steps, 10 forward, 20 backward, 1 in the optimizer, and its measured prices."""
+    """Steps of a healthy job: 1 ms between steps, 10 forward, 20 backward, 1 in the optimizer, and its measured prices.
+
+    The sums take ``stay`` seconds, and prices agree."""
     rng = np.random.default_rng(seed)
     seconds = np.zeros((K, T, len(Phase)))
     for phase, mean in (
@@ -39,6 +41,7 @@ def recorded(K=4, T=160, seed=0, stay=0.001, noise=0.0005, **changes):
     steps = Steps(
         seconds, calls, np.full((K, T), 8.0), "here", alone_s=np.full(K, 0.03 + noise), together_s=np.full(K, 0.03 + noise),
         messages=np.array([4e5]), ready=np.ones(1), sizes=np.array([64.0, 4e5]), prices=np.array([2e-4, 1e-3]), burst_s=1e-3,
+        sending_s=0.0,
     )  # fmt: skip
     return joined(replace(steps, **changes), stay)
 
@@ -76,8 +79,8 @@ def test_the_rows_sum_to_the_step_whatever_was_recorded(seed):
         ready=np.sort(rng.uniform(0, 1, L)),
         sizes=np.array([64.0, 1e6]) if seed % 2 else np.empty(0),
         prices=np.sort(rng.exponential(0.01, 2)) if seed % 2 else np.empty(0),
-        burst_s=float(rng.exponential(0.02)),
-        sending_s=float(rng.exponential(0.001)),
+        burst_s=rng.exponential(0.02, 1),
+        sending_s=rng.exponential(0.001, 1),
     )
     why = account(steps)
     assert why.step_s == pytest.approx(seconds.sum(axis=-1).mean(), rel=1e-12)
