@@ -1,7 +1,7 @@
 """Accounts for recorded steps: one cause after another is taken out, and its row is what the mean step loses by that.
 
 Calls that synchronise (their waiting, and a message's time each), uneven batches (work per example times the examples
-beyond the mean), ranks that a test over blocks names (their phases scaled to other ranks' mean), chance (max becomes mean).
+beyond the mean), ranks that surely work longer than others (their phases scaled to others' mean), chance (max becomes mean).
 What is left is a mean worker's work: its phases are rows, computing split by what it takes alone, beside others, and beside
 communication. Rows that are differences of neighbours telescope, so they sum to the step whatever the data.
 Communication x is split as ``prices`` does. **A cure** is the same sum over the recorded steps with that one change.
@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labkit.checks import FloatArray
-from labkit.timing import Kind, Timeline, straggler_report
+from labkit.extras import scipy
 from labkit.train.prices import Prices
 from labkit.train.steps import Phase, Steps
-from labkit.train.why import CAUSES, MATTERS, Cure, Row, Why
+from labkit.train.why import CAUSES, MATTERS, MENTION, Cure, Row, Why
 
 #: Steps that accumulation brings together.
 GATHER = 4
@@ -45,7 +45,7 @@ class _Sample(NamedTuple):
 
 
 def account(steps: Steps, false_alarm: float = 0.01, seed: int = 0) -> Why:
-    """Account for recorded steps. false_alarm: of naming a rank, as in ``straggler_report``; seed: of what is drawn."""
+    """Account for recorded steps. false_alarm: of naming a rank where all are alike; seed: of what is drawn."""
     K, T = steps.seconds.shape[:2]
     P, now = steps.seconds[..., : Phase.STAY], steps.seconds.sum(axis=-1).mean(axis=0)
     samples = _samples(steps, np.random.default_rng(seed))
@@ -177,13 +177,16 @@ def _evened(P: FloatArray, examples: FloatArray) -> FloatArray:
 
 
 def _stragglers(P: FloatArray, false_alarm: float) -> tuple[int, ...]:
-    """The ranks that are last more often than chance explains."""
-    work = P.sum(axis=-1)
-    work = work - min(0.0, work.min())
-    marks = np.zeros_like(work), work
-    line = Timeline.from_marks(*marks, kinds=(Kind.COMPUTE,), where="recorded", measured=True)
-    slow = straggler_report(line, false_alarm).stragglers
-    return slow if len(slow) < len(P) else ()
+    """The ranks whose work takes surely longer than the others' mean (Student's t of blocks of steps), and MENTION of it."""
+    work, (K, T) = P.sum(axis=-1), P.shape[:2]
+    n, m = T // _block(T), _block(T)
+    if K == 1 or n < 2:
+        return ()
+    late = (work - work.mean(axis=0))[:, : n * m] * (K / (K - 1))
+    blocks = late.reshape(K, n, m).mean(axis=2)
+    least = scipy("special").stdtrit(n - 1, 1 - false_alarm / K) * blocks.std(axis=1, ddof=1) / math.sqrt(n)
+    slow = blocks.mean(axis=1) > np.maximum(least, MENTION * work.mean())
+    return tuple(int(k) for k in np.flatnonzero(slow))
 
 
 def _cured(P: FloatArray, slow: tuple[int, ...]) -> FloatArray:

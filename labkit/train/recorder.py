@@ -6,9 +6,9 @@ Two lines in any loop, on one machine or many, also under torchrun:
     ...                                   # the loop as it is: forward, backward, all-reduce, optimizer.step()
     print(recorder.report())              # on every rank; or recorder.why(): where the step goes, and what would help
 
-A rank has *arrived* when its backward pass has its last gradient, before it waits for anybody, and *leaves* when its backward
-pass ends, where that sums the gradients (a DDP), and else when the optimizer steps (after the step where that calls the backward
-pass itself, as a closure). All leave one synchronisation
+A rank has *arrived* when its backward pass has its last gradient, before it waits for anybody, and *leaves* when the
+backward pass has ended, if that sums the gradients (a DDP), and else when the optimizer steps (after the step where that
+calls the backward pass itself, as a closure). All leave one synchronisation
 together, so the seconds from leaving to arriving compare ranks without comparing clocks, and ranks may live on different
 machines. Who arrives last waits for nobody: its time from arriving to
 leaving is communication, and whatever others stay longer is waiting. On the way from leaving to arriving the model's own
@@ -90,6 +90,9 @@ class StragglerRecorder:
         self._paused = False
         self._left: Any = None
         self._arrived: Any = None
+        self._last: Any = None
+        self._sums: tuple[int, Any, int] | None = None
+        self._before = 0
         self._backward = -1
         self._complete = True
         self._handles: list[Any] = []
@@ -110,9 +113,9 @@ class StragglerRecorder:
             model.register_forward_hook(self._on_output),
         ]
 
-    def _mark(self, phase: Phase) -> Any:
-        """What ends now was this phase."""
-        now = self._clock()
+    def _mark(self, phase: Phase, at: Any = None) -> Any:
+        """What ends now, or ended at a time noted, was this phase."""
+        now = at or self._clock()
         if self._trail:
             self._trail.append((phase, now, self._collectives()))
         return now
@@ -157,17 +160,20 @@ class StragglerRecorder:
             self._clock = _event if p.is_cuda else time.perf_counter
         backward = torch._C._current_graph_task_id()
         if backward != self._backward:  # its first gradient: ask to be called when it has them all
-            self._backward = backward
+            self._backward, self._before = backward, self._collectives()
             run_at_end_of_backward(self._on_arrival)
+        # a DDP is told next, and sends: what that takes is none of the backward pass's. A GPU's queue is long past it
+        self._last = None if p.is_cuda else self._clock()
 
     def _on_arrival(self) -> None:
         if self._complete:
             return  # a recomputed segment had the last gradient, in a backward pass of its own inside this one
-        self._arrived, self._complete = self._mark(Phase.BACKWARD), True
+        self._arrived, self._complete = self._mark(Phase.BACKWARD, self._last), True
         run_at_end_of_backward(self._on_sums)  # after those who asked before: a DDP that waits for its sums
 
     def _on_sums(self) -> None:
-        self._mark(Phase.STAY)
+        now, count = self._mark(Phase.STAY), self._collectives()
+        self._sums = (Phase.STAY, now, count) if count > self._before else None
 
     def _on_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if any(id(p) in self._mine for g in optimizer.param_groups for p in g["params"]):
@@ -177,11 +183,16 @@ class StragglerRecorder:
         if self._arrived is None:  # after the step, or a second optimizer of the same model
             self._mark(Phase.OPTIMIZER)
             return
-        now = self._mark(phase)
+        # on their own from the sums on, if the backward pass had them: what follows is the next step's work
+        start, around = self._sums, isinstance(self._wrapper, torch.nn.parallel.DistributedDataParallel | DDP)
+        if phase != Phase.AFTER or start is None or not (around or start[2] == self._collectives()):
+            start = Phase.STAY, self._mark(Phase.STAY), self._collectives()
         if self._left is not None:
             self._marks.append((self._trail, self._examples, self._passes))
-        self._left, self._arrived = now, None
-        self._trail, self._examples, self._passes = [(Phase.STAY, now, self._collectives())], 0, 0
+        self._left, self._arrived, self._sums = start[1], None, None
+        self._trail, self._examples, self._passes = [start], 0, 0
+        if phase == Phase.AFTER:
+            self._mark(phase)
 
     @contextmanager
     def synchronising(self) -> Iterator[None]:
@@ -249,17 +260,6 @@ class StragglerRecorder:
                 f"no torch optimizer steps the model's own parameters, mark them: with recorder.synchronising()"
             )
         seconds, calls, counts = (np.stack([each[i][-T:] for each in everyone]) for i in range(3))
-        # from the sums on all are on their own: work, of the next step; unless the sums may be there
-        around = isinstance(self._wrapper, torch.nn.parallel.DistributedDataParallel | DDP)
-        summed = calls[..., [Phase.BACKWARD, Phase.STAY]].any() and (
-            around or not calls[..., Phase.AFTER].any()
-        )
-        for each in (seconds, calls):
-            if summed or len(everyone) == 1:
-                each[..., Phase.AFTER] = np.roll(each[..., Phase.AFTER], 1, axis=1)
-            else:
-                each[..., Phase.STAY] += each[..., Phase.AFTER]
-                each[..., Phase.AFTER] = 0
         steps = Steps(seconds, calls, counts[..., 0], where=f"{everyone[0][3]}, {len(everyone)} ranks")
         if probe is not None:
             steps = steps.with_probes([each[4] for each in everyone], counts[..., 1])
