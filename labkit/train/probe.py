@@ -21,51 +21,57 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves, tree_map
 
-ROUNDS = 6
+ROUNDS = 6, 30  # at least, and at most, as far as SECONDS allow
+SECONDS = 0.6
 SHORT = 64.0
 
 
 def alone(model: Any, inputs: Any, group: Any, turn: int, turns: int) -> dict[str, Any]:
-    """Seconds of a pass, ``alone`` and ``together``; of each gradient that ``came``, (bytes, share of the backward pass).
+    """Seconds of passes, ``alone`` and ``together``; of each gradient that ``came``, (bytes, share of the backward pass).
 
-    turn, turns: when this rank's turn is, and how many there are. nan and nothing where the model can't be asked again; if
+    turn, turns: when this rank's turn is, and how many there are. Nothing where the model can't be asked again; if
     one rank can't, none is. A collective.
     """
-    unknown: dict[str, Any] = {"alone": math.nan, "together": math.nan, "came": []}
-    found = {} if inputs is None else _tried(model, inputs)
-    if not _all(bool(found), group):
-        return unknown
+    came, seconds = ([], math.nan) if inputs is None else _tried(model, inputs)
+    longest = max(_said(seconds, group), key=lambda s: (math.isnan(s), s))
+    if math.isnan(longest):
+        return {"alone": [], "together": [], "came": []}
     own, both = [], []
-    for _ in range(ROUNDS):
+    for _ in range(_rounds(longest * (turns + 1))):
         for i in range(turns):
             _barrier(group)
             if i == turn:
                 own.append(_pass(model, inputs)[0])
         _barrier(group)
         both.append(_pass(model, inputs)[0])
-    return {"alone": float(np.mean(own)), "together": float(np.mean(both)), "came": found["came"]}
+    return {"alone": own, "together": both, "came": came}
 
 
-def _tried(model: Any, inputs: Any) -> dict[str, Any]:
+def _rounds(seconds: float) -> int:
+    """How many of so many seconds each."""
+    return int(np.clip(SECONDS / max(seconds, 1e-9), *ROUNDS))
+
+
+def _tried(model: Any, inputs: Any) -> tuple[list[tuple[float, float]], float]:
     try:
         _pass(model, inputs)
-        return {"came": _pass(model, inputs)[1]}
+        return _pass(model, inputs, note=True)[1], _pass(model, inputs)[0]
     except Exception:  # whatever a stranger's model raises on being asked twice
-        return {}
+        return [], math.nan
 
 
-def _pass(model: Any, inputs: Any) -> tuple[float, list[tuple[float, float]]]:
-    """Seconds of one forward and backward pass, and what ``alone`` says of the gradients. Nothing stays changed."""
+def _pass(model: Any, inputs: Any, note: bool = False) -> tuple[float, list[tuple[float, float]]]:
+    """Seconds of one forward and backward pass, and, to note, what came when (``alone``). Nothing stays changed."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     cuda = parameters[0].is_cuda
     args, kwargs = tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, inputs)
     kept = [(b, b.clone()) for b in model.buffers()]
     came: list[tuple[float, float]] = []
 
-    def note(p: torch.Tensor, _: torch.Tensor) -> None:
+    def arrived(p: torch.Tensor, _: torch.Tensor) -> None:
         came.append((float(p.nbytes), time.perf_counter()))
 
-    handles = [p.register_hook(lambda g, p=p: note(p, g)) for p in parameters]
+    handles = [p.register_hook(lambda g, p=p: arrived(p, g)) for p in parameters if note]
     try:
         with torch.random.fork_rng([parameters[0].device] if cuda else []), torch.enable_grad():
             _done(cuda)
@@ -85,47 +91,48 @@ def _pass(model: Any, inputs: Any) -> tuple[float, list[tuple[float, float]]]:
     return ended - begun, [(n, (at - middle) / max(ended - middle, 1e-9)) for n, at in came]
 
 
-def clock_all_reduces(group: Any, messages: Sequence[float], cuda: bool) -> list[tuple[float, float]]:
-    """(bytes, seconds) of all-reduces here; the last two are all ``messages`` at once, and only their sending. A collective.
-
-    Empty for one rank.
+def clock_all_reduces(
+    group: Any, messages: Sequence[float], cuda: bool
+) -> tuple[list[float], list[list[float]]]:
+    """Bytes, rising, and round after round the seconds of all-reduces of so many here, of all ``messages`` at once, and
+    of only sending these. A collective. Empty for one rank.
     """
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size(group) == 1:
-        return []
+        return [], [[0.0, 0.0]]
     device = "cuda" if cuda else "cpu"
-    longest = max([*messages, 4e4])
-    sizes = np.geomspace(SHORT, longest, 5)
-    found, bursts = [], []
-    for i in range(ROUNDS):
-        for n in sizes:
-            clocked = [_sent([float(n)], group, device)[0] for _ in range(5 if n < 1e5 else 1)]
-            found.append((float(n), float(np.mean(clocked))))
-        if i:  # the first warms up
-            bursts.append(_sent(messages, group, device))
-    total = float(sum(messages))
-    return [*found[len(sizes) :], *((total, float(seconds)) for seconds in np.mean(bursts, axis=0))]
+    sizes = np.geomspace(SHORT, max([*messages, 4e4]), 5).tolist()
+
+    def one_round() -> list[float]:
+        singles = [_sent([n], group, device, 10 if n < 1e5 else 1)[0] for n in sizes]
+        return [*singles, *_sent(messages, group, device)]
+
+    one_round()  # warms up
+    rounds = _rounds(max(_said(sum(one_round()), group)))
+    return sizes, [one_round() for _ in range(rounds)]
 
 
-def _sent(messages: Sequence[float], group: Any, device: str) -> tuple[float, float]:
-    """Seconds of all-reduces that are sent at once, and seconds until they have been sent."""
+def _sent(messages: Sequence[float], group: Any, device: str, times: int = 1) -> tuple[float, float]:
+    """Seconds of all-reduces that are sent at once, and seconds until they have been sent; means of several times."""
     vectors = [torch.zeros(max(1, round(n / 4)), device=device) for n in messages]
     _barrier(group)
-    begun = time.perf_counter()
-    works = [dist.all_reduce(x, group=group, async_op=True) for x in vectors]
-    sent = time.perf_counter()
-    for work in works:
-        work.wait()
-    _done(device == "cuda")
-    return time.perf_counter() - begun, sent - begun
+    sending, begun = 0.0, time.perf_counter()
+    for _ in range(times):
+        again = time.perf_counter()
+        works = [dist.all_reduce(x, group=group, async_op=True) for x in vectors]
+        sending += time.perf_counter() - again
+        for work in works:
+            work.wait()
+        _done(device == "cuda")
+    return (time.perf_counter() - begun) / times, sending / times
 
 
-def _all(fine: bool, group: Any) -> bool:
-    """Whether it is so on every rank."""
+def _said(mine: float, group: Any) -> list[float]:
+    """What every rank says."""
     if not dist.is_available() or not dist.is_initialized():
-        return fine
+        return [mine]
     said: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(said, fine, group=group)
-    return all(said)
+    dist.all_gather_object(said, mine, group=group)
+    return said
 
 
 def _barrier(group: Any) -> None:

@@ -7,7 +7,8 @@ Two lines in any loop, on one machine or many, also under torchrun:
     print(recorder.report())              # on every rank; or recorder.why(): where the step goes, and what would help
 
 A rank has *arrived* when its backward pass has its last gradient, before it waits for anybody, and *leaves* when the
-optimizer steps (after the step where that calls the backward pass itself, as a closure). All leave one synchronisation
+backward pass has ended, if that sums the gradients (a DDP), and else when the optimizer steps (after the step where that
+calls the backward pass itself, as a closure). All leave one synchronisation
 together, so the seconds from leaving to arriving compare ranks without comparing clocks, and ranks may live on different
 machines. Who arrives last waits for nobody: its time from arriving to
 leaving is communication, and whatever others stay longer is waiting. On the way from leaving to arriving the model's own
@@ -39,11 +40,12 @@ from labkit import machine
 from labkit.checks import integer
 from labkit.show.lanes import late
 from labkit.timing import Kind, StragglerReport, Timeline, straggler_report
+from labkit.train.account import account
 from labkit.train.arrivals import run_at_end_of_backward
 from labkit.train.ddp import DDP
 from labkit.train.probe import alone, clock_all_reduces
 from labkit.train.steps import Phase, Steps
-from labkit.train.why import Why, account
+from labkit.train.why import Why
 
 
 class StragglerRecorder:
@@ -62,8 +64,8 @@ class StragglerRecorder:
     Raises ValueError for a model without a parameter that takes a gradient. Where ranks already wait for one another
     during forward or backward (FSDP, ZeRO-3, SyncBatchNorm, a loss that is all-reduced for the log, gradients that are
     accumulated without ``no_sync``, a labkit DDP that counts examples), that wait counts as computing and hides who is
-    slow: mark one synchronisation by hand instead. What a rank does between its backward pass and its step (clipping,
-    logging) counts as communication. Models that step in turn (a GAN) go into one recorder together,
+    slow: mark one synchronisation by hand instead. Where gradients are summed after the backward pass, what a rank does
+    there beside (clipping, logging) counts as communication. Models that step in turn (a GAN) go into one recorder together,
     ``torch.nn.ModuleList([G, D])``: each step is then a synchronisation.
     """
 
@@ -88,6 +90,9 @@ class StragglerRecorder:
         self._paused = False
         self._left: Any = None
         self._arrived: Any = None
+        self._last: Any = None
+        self._sums: tuple[int, Any, int] | None = None
+        self._before = 0
         self._backward = -1
         self._complete = True
         self._handles: list[Any] = []
@@ -108,9 +113,9 @@ class StragglerRecorder:
             model.register_forward_hook(self._on_output),
         ]
 
-    def _mark(self, phase: Phase) -> Any:
-        """What ends now was this phase."""
-        now = self._clock()
+    def _mark(self, phase: Phase, at: Any = None) -> Any:
+        """What ends now, or ended at a time noted, was this phase."""
+        now = at or self._clock()
         if self._trail:
             self._trail.append((phase, now, self._collectives()))
         return now
@@ -155,36 +160,46 @@ class StragglerRecorder:
             self._clock = _event if p.is_cuda else time.perf_counter
         backward = torch._C._current_graph_task_id()
         if backward != self._backward:  # its first gradient: ask to be called when it has them all
-            self._backward = backward
+            self._backward, self._before = backward, self._collectives()
             run_at_end_of_backward(self._on_arrival)
+        # a DDP is told next, and sends: what that takes is none of the backward pass's. A GPU's queue is long past it
+        self._last = None if p.is_cuda else self._clock()
 
     def _on_arrival(self) -> None:
         if self._complete:
             return  # a recomputed segment had the last gradient, in a backward pass of its own inside this one
-        self._arrived, self._complete = self._mark(Phase.BACKWARD), True
+        self._arrived, self._complete = self._mark(Phase.BACKWARD, self._last), True
+        run_at_end_of_backward(self._on_sums)  # after those who asked before: a DDP that waits for its sums
+
+    def _on_sums(self) -> None:
+        now, count = self._mark(Phase.STAY), self._collectives()
+        self._sums = (Phase.STAY, now, count) if count > self._before else None
 
     def _on_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if any(id(p) in self._mine for g in optimizer.param_groups for p in g["params"]):
-            self._leave()
+            self._leave(Phase.AFTER)
 
-    def _leave(self) -> None:
-        if (
-            self._arrived is None
-        ):  # after the step, or a second optimizer of the same model: they left together
+    def _leave(self, phase: Phase) -> None:
+        if self._arrived is None:  # after the step, or a second optimizer of the same model
             self._mark(Phase.OPTIMIZER)
             return
-        now = self._mark(Phase.STAY)
+        # on their own from the sums on, if the backward pass had them: what follows is the next step's work
+        start, around = self._sums, isinstance(self._wrapper, torch.nn.parallel.DistributedDataParallel | DDP)
+        if phase != Phase.AFTER or start is None or not (around or start[2] == self._collectives()):
+            start = Phase.STAY, self._mark(Phase.STAY), self._collectives()
         if self._left is not None:
             self._marks.append((self._trail, self._examples, self._passes))
-        self._left, self._arrived = now, None
-        self._trail, self._examples, self._passes = [(Phase.STAY, now, self._collectives())], 0, 0
+        self._left, self._arrived, self._sums = start[1], None, None
+        self._trail, self._examples, self._passes = [start], 0, 0
+        if phase == Phase.AFTER:
+            self._mark(phase)
 
     @contextmanager
     def synchronising(self) -> Iterator[None]:
         """Mark a synchronisation by hand: this rank arrives on entering and leaves at the end."""
         self._arrived = self._mark(Phase.BACKWARD)
         yield
-        self._leave()
+        self._leave(Phase.STAY)
 
     def close(self) -> None:
         """Take the recorder off the model; what it recorded stays."""
@@ -266,11 +281,13 @@ class StragglerRecorder:
             self._paused = False
         total = sum(p.nbytes for p in self._model.parameters() if p.requires_grad) if self._model else 0
         messages = self._sizes(float(total))
+        sizes, times = clock_all_reduces(self._group, messages, self._clock is _event)
         return {
             **found,
             "examples": _length(self._inputs),
             "messages": messages,
-            "times": clock_all_reduces(self._group, messages, self._clock is _event),
+            "sizes": sizes,
+            "times": times,
             "inside": inside,
             "cores": machine.cores() / torch.get_num_threads(),
         }

@@ -1,11 +1,10 @@
 """What K ranks recorded of T steps, phase by phase, with what they measured beside it; kept in a file.
 
-Symbols: K ranks, T steps, L messages. Times are seconds.
+Symbols: K ranks, T steps, L messages, R rounds of measuring. Times are seconds.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -17,31 +16,32 @@ import numpy as np
 
 from labkit.checks import FloatArray
 
-_FORMAT = "labkit recording 1"
+_FORMAT = "labkit recording 2"
 _BAD_FILE = (ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, zipfile.BadZipFile)
 _NONE = np.empty(0)
 
 
 class Phase(IntEnum):
-    """What a rank does between two events of its step; all before STAY is work."""
+    """What a rank does between two events of its step; all before STAY is work. AFTER: between sums and optimizer."""
 
-    OPTIMIZER = 0
-    BETWEEN = 1
-    FORWARD = 2
-    LOSS = 3
-    BACKWARD = 4
-    STAY = 5
+    AFTER = 0
+    OPTIMIZER = 1
+    BETWEEN = 2
+    FORWARD = 3
+    LOSS = 4
+    BACKWARD = 5
+    STAY = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
     """What K ranks recorded in T steps, and what they measured beside it. Bad values are refused with ValueError.
 
-    seconds, calls: (K, T, 6) seconds of each ``Phase``, and collectives called in it. examples: (K, T), 0 where unknown.
-    where: the machine. Measured, or nan and empty: alone_s, together_s: (K,) seconds of a step's forward and backward passes
-    on a rank alone, and with all others computing. messages: (L,) bytes. ready: (L,) share of the backward pass after which
-    each may leave. sizes, prices: bytes of an all-reduce, rising, and its seconds. burst_s, sending_s: seconds of all
-    messages at once, and how many of these it takes to send them off.
+    seconds, calls: (K, T, 7) seconds of each ``Phase``, and collectives called in it. examples: (K, T), 0 where unknown.
+    where: the machine. messages: (L,) bytes. ready: (L,) share of the backward pass after which each may leave.
+    Measured R times, or empty; one row less is R = 1: alone_s, together_s: (R, K) seconds of a step's forward and backward
+    passes on a rank alone, and with all others computing. sizes: (S,) bytes of an all-reduce, rising; prices: (R, S) its
+    seconds. burst_s, sending_s: (R,) seconds of all messages at once, and how many of these it takes to send them off.
     inside: ranks on the fullest host. cores: ranks that a host's cores have room for.
     """
 
@@ -55,8 +55,8 @@ class Steps:
     ready: FloatArray = field(default_factory=lambda: _NONE)
     sizes: FloatArray = field(default_factory=lambda: _NONE)
     prices: FloatArray = field(default_factory=lambda: _NONE)
-    burst_s: float = math.nan
-    sending_s: float = 0.0
+    burst_s: FloatArray = field(default_factory=lambda: _NONE)
+    sending_s: FloatArray = field(default_factory=lambda: _NONE)
     inside: float = 1.0
     cores: float = 1.0
 
@@ -64,15 +64,28 @@ class Steps:
         for f in fields(self):
             if f.name != "where":
                 object.__setattr__(self, f.name, np.asarray(getattr(self, f.name), dtype=np.float64))
+        for name, axes in (
+            ("alone_s", 2),
+            ("together_s", 2),
+            ("prices", 2),
+            ("burst_s", 1),
+            ("sending_s", 1),
+        ):
+            have = getattr(self, name)
+            if have.size:
+                object.__setattr__(self, name, have.reshape((1,) * (axes - have.ndim) + have.shape))
         K, T = self.seconds.shape[:2] if self.seconds.ndim == 3 else (0, 0)
         shapes = {"seconds": (K, T, len(Phase)), "calls": (K, T, len(Phase)), "examples": (K, T)}
-        shapes |= {"ready": self.messages.shape, "prices": self.sizes.shape}
-        shapes |= {name: (K,) for name in ("alone_s", "together_s") if getattr(self, name).size}
+        rounds, clocked = self.alone_s.shape[:1], self.prices.shape[:1]
+        shapes |= {"ready": self.messages.shape, "alone_s": (*rounds, K), "together_s": (*rounds, K)}
+        if self.sizes.size:
+            shapes |= {"prices": (*clocked, *self.sizes.shape), "burst_s": clocked, "sending_s": clocked}
         for name, shape in shapes.items():
             have = getattr(self, name)
-            if have.shape != shape or 0 in have.shape[:2] * (have.ndim > 1) or not K:
+            none = name in ("messages", "ready", "alone_s", "together_s") and not have.size
+            if (not none and (have.shape != shape or 0 in have.shape[:2] * (have.ndim > 1))) or not K:
                 raise ValueError(f"{name} must have shape {shape} with K, T >= 1, got {have.shape}")
-            if name not in ("alone_s", "together_s") and not (np.isfinite(have) & (have >= 0)).all():
+            if not (np.isfinite(have) & (have >= 0)).all():
                 raise ValueError(f"{name} must hold finite numbers >= 0, got {have.min()}")
 
     @property
@@ -91,19 +104,17 @@ class Steps:
         if len(came) and messages.sum() and self.calls[..., Phase.BACKWARD].any():
             here, need = came[:, 0].cumsum(), messages.cumsum() * came[:, 0].sum() / messages.sum()
             ready = came[np.minimum(np.searchsorted(here, need * (1 - 1e-9)), len(came) - 1), 1]
-        times = np.array([p["times"] for p in probes], dtype=np.float64).reshape(self.K, -1, 2).max(axis=0)
-        single, burst = times[:-2], times[-2:, 1]
-        curve = {n: float(single[single[:, 0] == n, 1].mean()) for n in np.unique(single[:, 0])}
+        times = np.array([p["times"] for p in probes], dtype=np.float64).max(axis=0)  # when the last has it
         return replace(
             self,
-            alone_s=many * [p["alone"] for p in probes],
-            together_s=many * [p["together"] for p in probes],
+            alone_s=many * np.array([p["alone"] for p in probes]).T,
+            together_s=many * np.array([p["together"] for p in probes]).T,
             messages=messages,
             ready=np.maximum.accumulate(np.clip(ready, 0, 1)),
-            sizes=np.array([*curve]),
-            prices=np.maximum.accumulate(np.array([*curve.values()])),
-            burst_s=burst[0] if len(burst) else math.nan,
-            sending_s=burst[1] if len(burst) else 0.0,
+            sizes=np.array(probes[0]["sizes"]),
+            prices=times[:, :-2],
+            burst_s=times[:, -2],
+            sending_s=times[:, -1],
             inside=max(p["inside"] for p in probes),
             cores=min(p["cores"] for p in probes),
         )

@@ -15,15 +15,18 @@ torch = pytest.importorskip("torch")
 from labkit import launch  # noqa: E402
 from labkit.__main__ import main  # noqa: E402
 from labkit.comm.emulated import unavailable  # noqa: E402
+from labkit.train.account import account  # noqa: E402
+from labkit.train.prices import Prices  # noqa: E402
 from labkit.train.recorder import Recording, StragglerRecorder  # noqa: E402
 from labkit.train.steps import Phase, Steps  # noqa: E402
-from labkit.train.why import account  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
 
 def recorded(K=4, T=160, seed=0, stay=0.001, noise=0.0005, **changes):
-    """Steps of a healthy job: 1 ms between steps, 10 forward, 20 backward, 1 in the optimizer, and its measured prices."""
+    """Steps of a healthy job: 1 ms between steps, 10 forward, 20 backward, 1 in the optimizer, and its measured prices.
+
+    The sums take ``stay`` seconds, and prices agree."""
     rng = np.random.default_rng(seed)
     seconds = np.zeros((K, T, len(Phase)))
     for phase, mean in (
@@ -39,6 +42,7 @@ def recorded(K=4, T=160, seed=0, stay=0.001, noise=0.0005, **changes):
     steps = Steps(
         seconds, calls, np.full((K, T), 8.0), "here", alone_s=np.full(K, 0.03 + noise), together_s=np.full(K, 0.03 + noise),
         messages=np.array([4e5]), ready=np.ones(1), sizes=np.array([64.0, 4e5]), prices=np.array([2e-4, 1e-3]), burst_s=1e-3,
+        sending_s=0.0,
     )  # fmt: skip
     return joined(replace(steps, **changes), stay)
 
@@ -76,8 +80,8 @@ def test_the_rows_sum_to_the_step_whatever_was_recorded(seed):
         ready=np.sort(rng.uniform(0, 1, L)),
         sizes=np.array([64.0, 1e6]) if seed % 2 else np.empty(0),
         prices=np.sort(rng.exponential(0.01, 2)) if seed % 2 else np.empty(0),
-        burst_s=float(rng.exponential(0.02)),
-        sending_s=float(rng.exponential(0.001)),
+        burst_s=rng.exponential(0.02, 1),
+        sending_s=rng.exponential(0.001, 1),
     )
     why = account(steps)
     assert why.step_s == pytest.approx(seconds.sum(axis=-1).mean(), rel=1e-12)
@@ -137,11 +141,93 @@ def test_calls_that_synchronise_are_charged_for_their_messages_and_their_waiting
     assert why.stragglers == (1,) and why.cause == "rank"
 
 
+def seconds_of(why):
+    return {row.cause: row.seconds for row in why.rows}
+
+
+def test_sums_that_take_longer_than_clocked_are_latency_and_not_unexplained():
+    """Within a step a message takes four times what it took when nothing else was asked for."""
+    why = account(recorded(stay=0.012, prices=np.array([0.003, 0.00301]), burst_s=0.00301))
+    rows = seconds_of(why)
+    assert why.cause == "latency" and rows["latency"] == pytest.approx(0.012, rel=0.01)
+    assert abs(rows["rest"]) < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_stands_out_is_what_the_schedule_says_and_a_fit_promises_what_was_seen(seed):
+    """Message after message, none before it is ready; held against a loop."""
+    rng = np.random.default_rng(seed)
+    L = int(rng.integers(1, 9))
+    ready = np.sort(rng.uniform(0, 1, L))
+    steps = recorded(
+        messages=rng.uniform(1e3, 4e5, L), ready=ready, burst_s=np.array([rng.uniform(1e-3, 0.02)])
+    )  # fmt: skip
+    prices, backward = Prices.of(steps), steps.seconds[..., Phase.BACKWARD].mean()
+
+    def free(prices):
+        at = -1.0
+        for n, share in zip(steps.messages, ready, strict=True):
+            each = prices.shortest if L == 1 else prices.pipelined_s
+            beyond = np.interp(n, prices.sizes, prices.prices) - prices.shortest
+            at = max(at, -(1 - share) * backward) + each + beyond
+        return max(at, 0.0)
+
+    assert prices.exposed() == pytest.approx(free(prices), rel=1e-9)
+    for seen in (0.5, 1.0, 3.0):
+        fitted = prices.fitted(seen * 0.01)
+        assert free(fitted) == pytest.approx(seen * 0.01, rel=1e-9)
+        assert fitted.exposed(len(ready)) == pytest.approx(fitted.exposed(), rel=1e-9)
+
+
+def test_a_cause_is_named_only_where_it_surely_matters_and_rivals_are_named_with_it():
+    rng = np.random.default_rng(3)
+    bursts = 0.3 * (rng.random((1, 40)) < 1 / 40)
+    unsure = account(with_phase(recorded(T=40), Phase.BETWEEN, lambda s: s.__iadd__(bursts)))
+    assert unsure.rows[0].seconds > 0.1 * unsure.step_s > unsure.rows[0].low
+    assert unsure.cause == "healthy" and unsure.rivals == ("loading",) and "More steps" in unsure.verdict
+
+    noise = 0.02 * rng.exponential(size=(1, 40))
+    steps = with_phase(recorded(T=40), Phase.BETWEEN, lambda s: s.__iadd__(noise))
+    even = account(joined(replace(steps, prices=np.array([0.0205, 0.021]), burst_s=0.021), 0.021))
+    assert {even.cause, *even.rivals} == {"loading", "latency"} and "cannot tell" in even.verdict
+    for row in even.rows:
+        assert row.low <= row.seconds <= row.high
+
+
+def test_intervals_hold_the_error_of_the_prices():
+    """One and the same mean price, from rounds that agree and from rounds that do not."""
+    sure = {"prices": np.full((6, 2), [0.005, 0.01]), "burst_s": np.full(6, 0.01), "sending_s": np.zeros(6)}
+    scattered = sure["prices"] + np.array([[-0.004], [0.004], [0], [-0.002], [0.002], [0]]) * [1, 0]
+    widths = []
+    for prices in (sure["prices"], scattered):
+        why = account(recorded(stay=0.01, **sure | {"prices": prices}))
+        row, cure = next(r for r in why.rows if r.cause == "bandwidth"), why.cure("bandwidth")
+        widths.append((row.high - row.low, cure.high - cure.low))
+    assert widths[1][0] > 10 * widths[0][0] and widths[1][1] > 1.5 * widths[0][1]
+
+
+def test_a_cause_at_the_limit_is_named_about_as_often_as_stated():
+    """Loading takes exactly a tenth: 40 steps that are alike name it in about 5 % of jobs; 17 or more of 100 would have
+    probability 1e-5, and with 10 % still 2 %."""
+    named = 0
+    for seed in range(100):
+        noise = np.random.default_rng(seed).standard_normal(60)
+        for t in range(1, 60):
+            noise[t] = 0.5 * noise[t - 1] + np.sqrt(0.75) * noise[t]
+        steps = recorded(T=40, noise=0.0)
+        loading = 0.032 / 9 - 1e-3 + 9e-4 * noise[20:]
+        named += (
+            account(with_phase(steps, Phase.BETWEEN, lambda s, more=loading: s.__iadd__(more))).cause
+            == "loading"
+        )
+    assert named < 17
+
+
 def test_healthy_jobs_are_rarely_called_sick_also_where_steps_are_correlated():
-    """200 jobs each; a false alarm of 1 % is allowed to the test of ranks: 9 or more of 200 have probability 1e-4."""
+    """100 jobs each; a false alarm of 1 % is allowed to the test of ranks: 6 or more of 100 have probability 5e-4."""
     for rho in (0.0, 0.5):
         alarms = 0
-        for seed in range(200):
+        for seed in range(100):
             rng = np.random.default_rng(seed)
             noise = rng.standard_normal((4, 160))
             for t in range(1, 160):
@@ -151,7 +237,7 @@ def test_healthy_jobs_are_rarely_called_sick_also_where_steps_are_correlated():
             )
             why = account(steps)
             alarms += why.cause != "healthy" or bool(why.stragglers)
-        assert alarms <= 8
+        assert alarms <= 5
 
 
 def test_fewer_workers_are_enough_where_latency_is_all_there_is():
@@ -230,6 +316,27 @@ def test_asking_changes_nothing_and_training_goes_on(wrap):
     for same, off, _, T in results:
         assert same and off < 1e-9 and T == 11
     assert results[0][2] == results[1][2]
+
+
+@pytest.mark.processes
+def test_what_is_done_between_the_sums_and_the_step_is_no_communication():
+    def job(comm):
+        import time
+
+        model = torch.nn.Linear(8, 1)
+        recorder = StragglerRecorder(model)
+        net = torch.nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(12):
+            net(torch.randn(4, 8)).sum().backward()
+            time.sleep(0.02 + 0.05 * comm.rank)  # where others clip
+            optimizer.step()
+        return recorder.why(), recorder.report()
+
+    why, report = launch(job, 2, world="processes").results[0]
+    rows = seconds_of(why)
+    assert why.cause == "rank" and why.stragglers == (1,) and report.ranks.stragglers == (1,), why
+    assert rows["after"] == pytest.approx(0.02, rel=0.3) and rows["rest"] < 0.003
 
 
 def planted(name):
