@@ -164,7 +164,7 @@ def test_2_2_drained(verdict, seed):
 
 
 def seconds_of(load, compute, ahead, T=400):
-    """Of a step, by a clock: two ranks, each (load, compute) seconds, meet after every step; ahead: one batch is ready early."""
+    """Of a step, by a clock: two ranks of (load, compute) seconds meet after every step; ahead: a helper loads the next."""
     loader, worker, met = [0.0, 0.0], [0.0, 0.0], 0.0
     for _ in range(T):
         for k in range(2):
@@ -193,7 +193,7 @@ def test_2_2_gain(verdict):
 
 
 def test_2_2_largest(verdict):
-    """The example by a clock: what the loading takes of a mean rank's step, and what is won without it, alone and with the other."""
+    """The example by a clock: the loading of a mean rank, and what is won without it, alone and with the other."""
     load, compute = (30, 0), (20, 50)
     now = seconds_of(load, compute, False)
     alone, both = now - seconds_of((0, 0), compute, False), now - seconds_of((0, 0), (20, 20), False)
