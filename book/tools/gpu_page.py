@@ -19,6 +19,7 @@ ON_DEVICE = re.compile(r"device\W{1,3}comm\.device|\.to\(comm\.device|machine\.d
 
 #: Labs that stay on the CPU, and why.
 WHY_NOT = {
+    "2_2_why": "its layers sleep for as long as their computing is meant to take, so that a cause has a known size",
     "10_9_lower_bounds": "it counts rounds, bytes and bits, in numpy; nothing in it is torch's",
     "10_10_choosing": "torch only carries a numpy vector there, between emulated hosts, which are the CPU's",
 }

@@ -30,6 +30,7 @@ LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
     "10_3_synchronous_sgd": ("Synchronous", 1.75, ("10_1_empirical_risk",)),
     "2_2_barriers": ("Barriers", 0, ("10_3_synchronous_sgd",)),
     "2_2_overlap": ("Overlap", 1.97, ("2_2_barriers",)),
+    "2_2_why": ("Why not faster?", 1.97, ("2_2_overlap",)),
     "10_4_asynchronous_sgd": ("Asynchronous", 0, ("2_2_barriers",)),
     "10_5_all_reduce": ("All-reduce", 3.6, ()),
     "10_5_network": ("On a network", 4.6, ("10_5_all_reduce",)),

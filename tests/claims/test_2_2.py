@@ -161,3 +161,42 @@ def test_2_2_drained(verdict, seed):
     )
     assert verdict == word
     assert thirty == {0: False, 11.11: True, 20: False} and whole == {64: True, 63: False, 56: False}
+
+
+def seconds_of(load, compute, ahead, T=400):
+    """Of a step, by a clock: two ranks of (load, compute) seconds meet after every step; ahead: a helper loads the next."""
+    loader, worker, met = [0.0, 0.0], [0.0, 0.0], 0.0
+    for _ in range(T):
+        for k in range(2):
+            begun = loader[k] if ahead else met  # the helper begins the next as soon as the last is taken
+            there = max(met, begun + load[k])
+            loader[k] = there
+            worker[k] = there + compute[k]
+        met = max(worker)
+    return met / T
+
+
+def test_2_2_gain(verdict):
+    """Is what is left without a cause what the cure leaves? For a rank always, for a loader while it can keep up."""
+    kept = {}
+    for name, load, compute, cured in (
+        ("rank", (1, 1), (19, 48), seconds_of((1, 1), (19, 19), False)),
+        ("loader", (20, 20), (30, 30), seconds_of((20, 20), (30, 30), True)),
+        ("slow loader", (40, 40), (30, 30), seconds_of((40, 40), (30, 30), True)),
+    ):
+        without = seconds_of((1, 1), (19, 19), False) if name == "rank" else max(compute)
+        now = seconds_of(load, compute, False)
+        kept[name] = (now / without, now / cured)
+    assert [round(x, 2) for x in kept["slow loader"]] == [2.33, 1.75]  # what the verdict quotes
+    same = [abs(promised / won - 1) < 0.01 for promised, won in kept.values()]
+    assert verdict == ("true" if all(same) else "true if" if any(same) else "false")
+
+
+def test_2_2_largest(verdict):
+    """The example by a clock: the loading of a mean rank, and what is won without it, alone and with the other."""
+    load, compute = (30, 0), (20, 50)
+    now = seconds_of(load, compute, False)
+    alone, both = now - seconds_of((0, 0), compute, False), now - seconds_of((0, 0), (20, 20), False)
+    row = sum(load) / 2
+    assert (row, alone, both, now + 5) == (15, 0, 30, 55)
+    assert verdict == ("true" if alone == row else "false")

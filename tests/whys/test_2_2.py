@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from fractions import Fraction
 from itertools import pairwise
 
@@ -168,3 +169,57 @@ def test_why_2_2_number():
         terms = a / L + latency, a - p + p / L + L * latency
         assert found[L - 1] == pytest.approx(max(terms))
     assert sides == {True, False}
+
+
+def test_why_2_2_rows():
+    """Whatever is done to random steps, the rows telescope; in the box's example each cause's row is 0 if it goes first."""
+    rng = np.random.default_rng(3)
+    w = rng.exponential(size=(4, 3, 50))  # rank, part, step
+
+    def spoil(kind, w):
+        if kind == "drop":
+            return w * rng.integers(0, 2, w.shape)
+        return rng.permuted(w, axis=0) if kind == "shuffle" else w + rng.normal(size=w.shape)
+
+    for order in (("drop", "shuffle", "add"), ("add", "drop", "shuffle")):
+        steps, now = [w.sum(axis=1).max(axis=0).mean()], w
+        for kind in order:
+            now = spoil(kind, now)
+            steps.append(now.sum(axis=1).max(axis=0).mean())
+        rows = [a - b for a, b in pairwise(steps)]
+        assert np.isclose(sum(rows) + steps[-1], steps[0])
+
+    def step(loading, computing):
+        return max(a + b for a, b in zip(loading, computing, strict=True))
+
+    sick, slow, none, alike = (20, 0), (30, 50), (0, 0), (30, 30)
+    assert step(sick, slow) == 50
+    assert [step(sick, slow) - step(none, slow), step(none, slow) - step(none, alike)] == [0, 20]
+    assert [step(sick, slow) - step(sick, alike), step(sick, alike) - step(none, alike)] == [0, 20]
+
+
+def test_why_2_2_blocks():
+    """V and the correlation of blocks, from the full covariance matrix and by quadrature of the two normal signs."""
+    from scipy.stats import multivariate_normal
+
+    phi, T = 0.8, 96
+    apart = np.abs(np.subtract.outer(np.arange(T), np.arange(T)))
+    both = np.zeros(T)  # P(both last) - 1/4, by the distance of two steps
+    for j in range(1, T):
+        both[j] = multivariate_normal([0, 0], [[1, phi**j], [phi**j, 1]]).cdf([0, 0]) - 0.25
+        assert both[j] == pytest.approx(math.asin(phi**j) / (2 * math.pi), abs=1e-6)
+    both[0] = 0.25
+    V = 1 + 2 * sum((1 - j / T) * 2 / math.pi * math.asin(phi**j) for j in range(1, T))
+    assert both[apart].sum() == pytest.approx(V * T / 4, rel=1e-4)
+
+    last = 1.0
+    for m in (1, 2, 4, 8, 16, 32):
+        sums = np.kron(np.eye(T // m), np.ones(m))
+        C = sums @ phi**apart @ sums.T
+        stated = phi * (1 - phi**m) ** 2 / (m * (1 - phi**2) - 2 * phi * (1 - phi**m))
+        assert C[0, 1] / C[0, 0] == pytest.approx(stated)
+        assert C[0, 1] == pytest.approx(phi * (1 - phi**m) ** 2 / (1 - phi) ** 2)
+        assert stated < last
+        last = stated
+    m = 4096
+    assert m * phi / (m * (1 - phi**2) - 2 * phi) == pytest.approx(phi / (1 - phi**2), rel=0.01)  # like 1/m

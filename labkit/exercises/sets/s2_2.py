@@ -332,8 +332,8 @@ EXERCISES = (
     ),
     Exercise(
         "2.2-4", "One sick worker, or chance?", "criticise", 2, "blame", _blame,
-        objectives=(4,), withheld=("labkit.timing.straggler_report",),
+        objectives=(4, 9, 10), withheld=("labkit.timing.straggler_report",),
     ),
-    Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", _supersteps, objectives=(2,)),
+    Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", _supersteps, objectives=(2, 8, 9)),
     Exercise("2.2-6", "What hurts, and what helps", "criticise", 3, "", objectives=(3,), rubric=_HURTS),
 )  # fmt: skip
