@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,46 +58,54 @@ def executed(notebooks: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
     return md.with_suffix(".ipynb")
 
 
-def nbval(ipynb: Path) -> tuple[int, str]:
-    """Exit status and output of exactly the command `make test` runs, on one notebook."""
+@pytest.fixture(scope="module")
+def nbval(executed: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """What went wrong in each cell ("": nothing) of a notebook of this name, by exactly the command `make test` runs."""
     spec = importlib.util.spec_from_file_location("stages", ROOT / "tests" / "stages.py")
     assert spec and spec.loader
     stages: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(stages)
-    done = subprocess.run([*stages.NBVAL, str(ipynb)], cwd=ROOT, capture_output=True, text=True, timeout=200)
-    return done.returncode, done.stdout + done.stderr
-
-
-def altered(ipynb: Path, folder: Path, old: str, new: str) -> Path:
-    text = ipynb.read_text(encoding="utf-8")
-    assert text.count(old) == 1
-    copy = folder / ipynb.name
-    copy.write_text(text.replace(old, new), encoding="utf-8")
-    return copy
-
-
-def test_an_untouched_notebook_passes_though_times_images_and_widget_ids_differ(executed: Path) -> None:
-    status, output = nbval(executed)
-    assert status == 0, output
-    assert "6 passed" in output  # with the first cell, which installs nothing here
-
-
-@pytest.mark.parametrize("old, new", [("6.428571", "6.428572"), ('"42"', '"43"')], ids=["printed", "result"])
-def test_one_altered_number_fails(executed: Path, tmp_path: Path, old: str, new: str) -> None:
-    status, output = nbval(altered(executed, tmp_path, old, new))
-    assert status == 1
-    assert "Cell outputs differ" in output and "1 failed" in output
-
-
-def test_a_stripped_notebook_which_nbval_cannot_see_is_refused_by_the_pair_check(
-    notebooks: ModuleType, executed: Path, tmp_path: Path
-) -> None:
+    report = tmp_path_factory.mktemp("nbval") / "report.xml"
+    folder = executed.parent
+    for name, (old, new) in ALTERED.items():
+        text = executed.read_text(encoding="utf-8")
+        assert text.count(old) == 1
+        (folder / f"{name}.ipynb").write_text(text.replace(old, new), encoding="utf-8")
     nb = nbformat.read(executed, as_version=4)
     for cell in nb.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    stripped = tmp_path / executed.name
-    nbformat.write(nb, stripped)
-    stripped.with_suffix(".md").write_text(TEXT)
-    assert nbval(stripped)[0] == 0  # the trap this project's pair check is for
-    assert any("no execution count" in problem for problem in notebooks.problems(stripped.with_suffix(".md")))
+    nbformat.write(nb, folder / "stripped.ipynb")
+    (folder / "stripped.md").write_text(TEXT)
+    command = [*stages.NBVAL, f"--junitxml={report}", *sorted(map(str, folder.glob("*.ipynb")))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1, done.stdout + done.stderr
+    cells = list(ET.parse(report).iter("testcase"))
+
+    def said(name: str) -> list[str]:
+        of = [cell for cell in cells if cell.get("classname", "").endswith(f"{name}.ipynb")]
+        return ["".join(str(child.text) for child in cell) for cell in of]
+
+    return said
+
+
+ALTERED = {"printed": ("6.428571", "6.428572"), "result": ('"42"', '"43"')}
+
+
+def test_an_untouched_notebook_passes_though_times_images_and_widget_ids_differ(
+    nbval: Callable[[str], list[str]],
+) -> None:
+    assert nbval("sums") == [""] * 6  # with the first cell, which installs nothing here
+
+
+@pytest.mark.parametrize("what", ALTERED)
+def test_one_altered_number_fails(nbval: Callable[[str], list[str]], what: str) -> None:
+    failed = [said for said in nbval(what) if said]
+    assert len(failed) == 1 and "Cell outputs differ" in failed[0]
+
+
+def test_a_stripped_notebook_which_nbval_cannot_see_is_refused_by_the_pair_check(
+    notebooks: ModuleType, nbval: Callable[[str], list[str]], executed: Path
+) -> None:
+    assert nbval("stripped") == [""] * 6  # the trap this project's pair check is for
+    assert any("no execution count" in said for said in notebooks.problems(executed.with_name("stripped.md")))

@@ -116,20 +116,24 @@ STOLEN = {
 }
 
 
-@pytest.mark.parametrize("means", [("namespaces", "landlock", "seccomp"), ("landlock", "seccomp")])
+@pytest.fixture(scope="module", params=[("namespaces", "landlock", "seccomp"), ("landlock", "seccomp")])
+def z(request):
+    with Zygote(means=request.param) as z:
+        yield z
+
+
 @pytest.mark.parametrize("how", STOLEN)
-def test_no_answer_s_process_can_use_it(how, means):
+def test_no_answer_s_process_can_use_it(how, z):
     body = textwrap.indent(textwrap.dedent(STOLEN[how]).strip(), "    ")
     source = f"def ring_counts(K, n, itemsize):\n    space = {{}}\n{body}\n    return space['ring_counts'](K, n, itemsize)\n"
     here = {}
     exec(source, here)
     if how == "the file":  # in the notebook nothing keeps anybody from it: so it is seen to work
         assert check("10.5-3", here["ring_counts"]).status == "right"
-    with Zygote(means=means) as z:
-        if not z.isolation.hides_files:
-            pytest.skip("this machine can hide no files")
-        outcome = grade_one(find("10.5-3"), source, zygote=z)
-        assert outcome.points == 0, outcome
+    if not z.isolation.hides_files:
+        pytest.skip("this machine can hide no files")
+    outcome = grade_one(find("10.5-3"), source, zygote=z)
+    assert outcome.points == 0, outcome
 
 
 def test_the_check_withholds_it_as_the_grader_does():
