@@ -28,9 +28,7 @@ from labkit.train.prices import Prices
 from labkit.train.steps import Phase, Steps
 from labkit.train.why import CAUSES, MATTERS, MENTION, Cure, Row, Why
 
-#: Steps that accumulation brings together.
-GATHER = 4
-
+_GATHER = 4  # steps that accumulation brings together
 _COMPUTE = [Phase.FORWARD, Phase.BACKWARD]
 _DRAWS = 100
 
@@ -238,7 +236,7 @@ def _cures(
     if slow:
         what = f"rank {', '.join(map(str, slow))} like the others"
         tried.append(("rank", what, _slowest(_cured(P, slow)) + x, _nothing))
-    rare, often = P, 1 - 1 / GATHER
+    rare, often = P, 1 - 1 / _GATHER
     spare: Callable[[_Sample], float] = _nothing
     if found.alone_s.size:  # cores of its own are not shared with communication either
         alone = work(_COMPUTE, np.minimum(1.0, found.alone_s / np.maximum(compute, 1e-12)))
@@ -255,8 +253,8 @@ def _cures(
             ("bandwidth", "half the bytes", base, saved(bandwidth=0.5)),
             ("latency", "another all-reduce", base, saved(way=own.best_ways)),
         ]
-    if len(now) >= GATHER and len(P) > 1:
-        what, gathered = f"sums after every {GATHER} batches", _gathered(rare, x)
+    if len(now) >= _GATHER and len(P) > 1:
+        what, gathered = f"sums after every {_GATHER} batches", _gathered(rare, x)
         tried += [(cause, what, gathered, spare) for cause in ("latency", "chance", "rest")]
     cures: dict[str, Cure] = {}
     for cause, what, new, more in tried:
@@ -273,12 +271,12 @@ def _nothing(sample: _Sample) -> float:
 
 
 def _gathered(P: FloatArray, x: FloatArray) -> FloatArray:
-    """Seconds of a batch if GATHER of them in a row are followed by one sum and one step of the optimizer."""
-    T = P.shape[1] // GATHER * GATHER
-    each = P[:, :T].reshape(len(P), -1, GATHER, P.shape[2]).sum(axis=2)
-    work = each[..., Phase.BETWEEN :].sum(axis=-1) + each[..., : Phase.BETWEEN].sum(axis=-1) / GATHER
-    groups = work.max(axis=0) + x[:T].reshape(-1, GATHER).mean(axis=1)
-    return np.append(np.repeat(groups, GATHER), np.full(len(x) - T, groups.mean())) / GATHER
+    """Seconds of a batch if _GATHER of them in a row are followed by one sum and one step of the optimizer."""
+    T = P.shape[1] // _GATHER * _GATHER
+    each = P[:, :T].reshape(len(P), -1, _GATHER, P.shape[2]).sum(axis=2)
+    work = each[..., Phase.BETWEEN :].sum(axis=-1) + each[..., : Phase.BETWEEN].sum(axis=-1) / _GATHER
+    groups = work.max(axis=0) + x[:T].reshape(-1, _GATHER).mean(axis=1)
+    return np.append(np.repeat(groups, _GATHER), np.full(len(x) - T, groups.mean())) / _GATHER
 
 
 def _speedup(P: FloatArray, x: FloatArray, steps: Steps, found: _Sample) -> tuple[float, ...]:

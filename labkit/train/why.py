@@ -6,10 +6,9 @@ in step t, from leaving one synchronisation to arriving at the next, and x(t) wh
     step(t) = max over k of w_k(t) + x(t).
 
 ``account`` peels rows off this sum until nothing is left. **What is named** is the largest row that can be cured and is
-surely more than MATTERS of the step: the lower end of its interval of 90 % lies above. So one that takes no more is
-named with a probability of about 5 %, also where steps are few and resemble their neighbours
-(``tests/train/test_why.py``). Where no row is that large the job is called healthy. Where another is the larger in more
-than 5 % of the draws, both are named.
+surely more than MATTERS of the step: the lower end of its interval of 90 % lies above. So one that takes no more is named
+with a probability of about 5 %, also where steps are few and resemble their neighbours (``tests/train/test_why.py`` counts).
+Where no row is that large the job is called healthy; where another is larger in more than 5 % of the draws, both are named.
 
 Symbols: K ranks, T steps. Times are seconds.
 """

@@ -193,14 +193,15 @@ PLANTS: dict[str, tuple[Job, str, Job]] = {
     "healthy": (HEALTHY, "healthy", HEALTHY),
 }  # fmt: skip
 UNEQUAL = Job(layers=3, batch=6, width=96, example_s=0.0004, grow=1.7, loader_s=0.002)
-TINY_3 = replace(TINY, K=3, layers=2, width=24)
 THREE = Job(K=3, layers=5, batch=5, example_s=0.0006, loader_s=0.002)
 #: Held out: written when labkit/train was done, and not tuned to since.
 HELD_OUT: dict[str, tuple[Job, str, Job]] = {
     "rank 0 of 3 is 1.4 times as slow": (replace(THREE, slow=1.4, who=0), "rank", THREE),
     "loader of rank 2 of 3": (replace(THREE, late_s=0.020, who=2), "rank", THREE),
     "loader, unequal layers": (replace(UNEQUAL, loader_s=0.020), "loading", replace(UNEQUAL, loader_s=0.0)),
-    "tiny model, 3 workers": (TINY_3, "latency", replace(TINY_3, gather=4)),
+    "tiny model, 3 workers": (
+        replace(TINY, K=3, layers=2, width=24), "latency", replace(TINY, K=3, layers=2, width=24, gather=4)
+    ),
     "a message for each of 64 vectors": (
         Job(layers=3, many=20, bucket_mb=0.0001, example_s=0.0001, batch=6, steps=2), "messages",
         Job(layers=3, many=20, example_s=0.0001, batch=6, steps=2),
