@@ -78,6 +78,8 @@ def run(lab: str, device: str) -> None:
     def launch(f: Any, K: int, *args: Any, world: Any = "simulated", **kwargs: Any) -> Any:
         def there(comm: Any, *args: Any, **kwargs: Any) -> Any:
             comm.device = device
+            if device.startswith("pretend"):
+                pretend.stay_in_this_thread()
             return f(comm, *args, **kwargs)
 
         simulated = world if isinstance(world, labkit.Simulated) else "simulated"
@@ -97,6 +99,7 @@ def main(device: str, labs: list[str]) -> None:
     os.chdir(ROOT / "notebooks")
     if device.startswith("pretend"):
         pretend.use()
+        pretend.stay_in_this_thread()
     machine.device = lambda: device
     for lab in labs or LAST:
         try:

@@ -90,3 +90,12 @@ def use() -> None:
         return make(*args, **kwargs) if device is None else make(*args, **kwargs).to(device)
 
     torch.tensor = tensor
+
+
+def stay_in_this_thread() -> None:
+    """From here on this thread's backward passes run in it, as the CPU's do, and not in one that torch has for the device.
+
+    There, kernels in Python, and with them the collection of whatever garbage a simulated world left, once ended a run of
+    the labs with a segmentation fault, where some thirty went well.
+    """
+    torch.autograd.set_multithreading_enabled(False)
