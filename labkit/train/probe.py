@@ -12,6 +12,7 @@ Symbols: K ranks, n bytes. Times are seconds.
 from __future__ import annotations
 
 import math
+import socket
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -26,14 +27,23 @@ SECONDS = 0.6
 SHORT = 64.0
 
 
-def alone(model: Any, inputs: Any, group: Any, turn: int, turns: int) -> dict[str, Any]:
-    """Seconds of passes, ``alone`` and ``together``; of each gradient that ``came``, (bytes, share of the backward pass).
-
-    turn, turns: when this rank's turn is, and how many there are. Nothing where the model can't be asked again; if
-    one rank can't, none is. A collective.
+def probe(model: Any, inputs: Any, group: Any, messages: Sequence[float], cuda: bool) -> dict[str, Any]:
+    """What this rank measures: seconds of passes, ``alone`` and ``together``, and of each gradient that ``came``, (bytes,
+    share of the backward pass), nothing where some rank's model can't be asked again; ``sizes``, ``times`` of all-reduces;
+    ``inside``, ranks on the fullest host. inputs: (args, kwargs) of the model, or None. A collective.
     """
+    hosts = said(socket.gethostname(), group)
+    rank = dist.get_rank(group) if len(hosts) > 1 else 0
+    inside = max(map(hosts.count, hosts))
+    found = _alone(model, inputs, group, hosts[:rank].count(hosts[rank]), inside)
+    sizes, times = _all_reduces(group, messages, cuda) if len(hosts) > 1 else ([], [[0.0, 0.0]])
+    return {**found, "messages": messages, "sizes": sizes, "times": times, "inside": inside}
+
+
+def _alone(model: Any, inputs: Any, group: Any, turn: int, turns: int) -> dict[str, Any]:
+    """Passes when it is this rank's turn, and with all others."""
     came, seconds = ([], math.nan) if inputs is None else _tried(model, inputs)
-    longest = max(_said(seconds, group), key=lambda s: (math.isnan(s), s))
+    longest = max(said(seconds, group), key=lambda s: (math.isnan(s), s))
     if math.isnan(longest):
         return {"alone": [], "together": [], "came": []}
     own, both = [], []
@@ -91,14 +101,10 @@ def _pass(model: Any, inputs: Any, note: bool = False) -> tuple[float, list[tupl
     return ended - begun, [(n, (at - middle) / max(ended - middle, 1e-9)) for n, at in came]
 
 
-def clock_all_reduces(
-    group: Any, messages: Sequence[float], cuda: bool
-) -> tuple[list[float], list[list[float]]]:
+def _all_reduces(group: Any, messages: Sequence[float], cuda: bool) -> tuple[list[float], list[list[float]]]:
     """Bytes, rising, and round after round the seconds of all-reduces of so many here, of all ``messages`` at once, and
-    of only sending these. A collective. Empty for one rank.
+    of only sending these.
     """
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size(group) == 1:
-        return [], [[0.0, 0.0]]
     device = "cuda" if cuda else "cpu"
     sizes = np.geomspace(SHORT, max([*messages, 4e4]), 5).tolist()
 
@@ -107,7 +113,7 @@ def clock_all_reduces(
         return [*singles, *_sent(messages, group, device)]
 
     one_round()  # warms up
-    rounds = _rounds(max(_said(sum(one_round()), group)))
+    rounds = _rounds(max(said(sum(one_round()), group)))
     return sizes, [one_round() for _ in range(rounds)]
 
 
@@ -126,13 +132,13 @@ def _sent(messages: Sequence[float], group: Any, device: str, times: int = 1) ->
     return (time.perf_counter() - begun) / times, sending / times
 
 
-def _said(mine: float, group: Any) -> list[float]:
-    """What every rank says."""
+def said(mine: Any, group: Any) -> list[Any]:
+    """What every rank says; only this one without a group. A collective."""
     if not dist.is_available() or not dist.is_initialized():
         return [mine]
-    said: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(said, mine, group=group)
-    return said
+    everyone: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, mine, group=group)
+    return everyone
 
 
 def _barrier(group: Any) -> None:

@@ -21,7 +21,6 @@ Symbols: K ranks, T recorded steps. Times are seconds.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -43,7 +42,7 @@ from labkit.timing import Kind, StragglerReport, Timeline, straggler_report
 from labkit.train.account import account
 from labkit.train.arrivals import run_at_end_of_backward
 from labkit.train.ddp import DDP
-from labkit.train.probe import alone, clock_all_reduces
+from labkit.train.probe import probe, said
 from labkit.train.steps import Phase, Steps
 from labkit.train.why import Why
 
@@ -236,7 +235,7 @@ class StragglerRecorder:
         """``report()`` with what ``why`` measures, for ``save``. A collective."""
         return self._recording(self._probe(), false_alarm)
 
-    def _recording(self, probe: dict[str, Any] | None, false_alarm: float) -> Recording:
+    def _recording(self, probed: dict[str, Any] | None, false_alarm: float) -> Recording:
         """Everybody's steps, the same on every rank."""
         kept = len(self._marks)
         seconds, calls = np.zeros((kept, len(Phase))), np.zeros((kept, len(Phase)))
@@ -247,11 +246,7 @@ class StragglerRecorder:
         counts = np.array([counts for _, *counts in self._marks]).reshape(kept, 2)
         device = _device(self._left)
         clock = None if device == ("cpu",) else machine.own_clock()
-        mine = (seconds, calls, counts, machine.describe(device), probe, clock)
-        everyone: list[Any] = [mine]
-        if dist.is_available() and dist.is_initialized():
-            everyone = [None] * dist.get_world_size(self._group)
-            dist.all_gather_object(everyone, mine, group=self._group)
+        everyone = said((seconds, calls, counts, machine.describe(device), probed, clock), self._group)
         T = min(len(seconds) for seconds, *_ in everyone)
         if T == 0:
             short = [k for k, (seconds, *_) in enumerate(everyone) if not len(seconds)]
@@ -261,34 +256,22 @@ class StragglerRecorder:
             )
         seconds, calls, counts = (np.stack([each[i][-T:] for each in everyone]) for i in range(3))
         steps = Steps(seconds, calls, counts[..., 0], where=f"{everyone[0][3]}, {len(everyone)} ranks")
-        if probe is not None:
+        if probed is not None:
             steps = steps.with_probes([each[4] for each in everyone], counts[..., 1])
         return Recording.from_steps(steps, false_alarm, tuple(each[5] for each in everyone))
 
     def _probe(self) -> dict[str, Any]:
         """What this rank measures for ``why``. A collective."""
-        hosts: list[Any] = [socket.gethostname()]
-        K, rank = 1, 0
-        if dist.is_available() and dist.is_initialized():
-            K, rank = dist.get_world_size(self._group), dist.get_rank(self._group)
-            hosts = [None] * K
-            dist.all_gather_object(hosts, socket.gethostname(), group=self._group)
-        inside = max(map(hosts.count, hosts))
-        self._paused = True
-        try:
-            found = alone(self._model, self._inputs, self._group, hosts[:rank].count(hosts[rank]), inside)
-        finally:
-            self._paused = False
         total = sum(p.nbytes for p in self._model.parameters() if p.requires_grad) if self._model else 0
         messages = self._sizes(float(total))
-        sizes, times = clock_all_reduces(self._group, messages, self._clock is _event)
+        self._paused = True
+        try:
+            found = probe(self._model, self._inputs, self._group, messages, self._clock is _event)
+        finally:
+            self._paused = False
         return {
             **found,
             "examples": _length(self._inputs),
-            "messages": messages,
-            "sizes": sizes,
-            "times": times,
-            "inside": inside,
             "cores": machine.cores() / torch.get_num_threads(),
         }
 

@@ -39,9 +39,9 @@ class Steps:
 
     seconds, calls: (K, T, 7) seconds of each ``Phase``, and collectives called in it. examples: (K, T), 0 where unknown.
     where: the machine. messages: (L,) bytes. ready: (L,) share of the backward pass after which each may leave.
-    Measured R times, or empty; one row less is R = 1: alone_s, together_s: (R, K) seconds of a step's forward and backward
-    passes on a rank alone, and with all others computing. sizes: (S,) bytes of an all-reduce, rising; prices: (R, S) its
-    seconds. burst_s, sending_s: (R,) seconds of all messages at once, and how many of these it takes to send them off.
+    Measured R times, or empty: alone_s, together_s: (R, K) seconds of a step's forward and backward passes on a rank alone,
+    and with all others computing. sizes: (S,) bytes of an all-reduce, rising; prices: (R, S) its seconds.
+    burst_s, sending_s: (R,) seconds of all messages at once, and how many of these it takes to send them off.
     inside: ranks on the fullest host. cores: ranks that a host's cores have room for.
     """
 
@@ -64,16 +64,6 @@ class Steps:
         for f in fields(self):
             if f.name != "where":
                 object.__setattr__(self, f.name, np.asarray(getattr(self, f.name), dtype=np.float64))
-        for name, axes in (
-            ("alone_s", 2),
-            ("together_s", 2),
-            ("prices", 2),
-            ("burst_s", 1),
-            ("sending_s", 1),
-        ):
-            have = getattr(self, name)
-            if have.size:
-                object.__setattr__(self, name, have.reshape((1,) * (axes - have.ndim) + have.shape))
         K, T = self.seconds.shape[:2] if self.seconds.ndim == 3 else (0, 0)
         shapes = {"seconds": (K, T, len(Phase)), "calls": (K, T, len(Phase)), "examples": (K, T)}
         rounds, clocked = self.alone_s.shape[:1], self.prices.shape[:1]

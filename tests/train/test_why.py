@@ -40,9 +40,10 @@ def recorded(K=4, T=160, seed=0, stay=0.001, noise=0.0005, **changes):
     calls = np.zeros((K, T, len(Phase)))
     calls[..., Phase.BACKWARD] = 1
     steps = Steps(
-        seconds, calls, np.full((K, T), 8.0), "here", alone_s=np.full(K, 0.03 + noise), together_s=np.full(K, 0.03 + noise),
-        messages=np.array([4e5]), ready=np.ones(1), sizes=np.array([64.0, 4e5]), prices=np.array([2e-4, 1e-3]), burst_s=1e-3,
-        sending_s=0.0,
+        seconds, calls, np.full((K, T), 8.0), "here",
+        alone_s=np.full((1, K), 0.03 + noise), together_s=np.full((1, K), 0.03 + noise),
+        messages=np.array([4e5]), ready=np.ones(1), sizes=np.array([64.0, 4e5]), prices=np.array([[2e-4, 1e-3]]),
+        burst_s=np.array([1e-3]), sending_s=np.zeros(1),
     )  # fmt: skip
     return joined(replace(steps, **changes), stay)
 
@@ -74,12 +75,12 @@ def test_the_rows_sum_to_the_step_whatever_was_recorded(seed):
         seconds,
         rng.integers(0, 3, (K, T, len(Phase))),
         rng.integers(0, 9, (K, T)),
-        alone_s=rng.uniform(0, 0.03, K) if seed % 3 else np.empty(0),
-        together_s=rng.uniform(0, 0.03, K) if seed % 3 else np.empty(0),
+        alone_s=rng.uniform(0, 0.03, (1, K)) if seed % 3 else np.empty(0),
+        together_s=rng.uniform(0, 0.03, (1, K)) if seed % 3 else np.empty(0),
         messages=rng.uniform(1, 1e6, L),
         ready=np.sort(rng.uniform(0, 1, L)),
         sizes=np.array([64.0, 1e6]) if seed % 2 else np.empty(0),
-        prices=np.sort(rng.exponential(0.01, 2)) if seed % 2 else np.empty(0),
+        prices=np.sort(rng.exponential(0.01, (1, 2))) if seed % 2 else np.empty(0),
         burst_s=rng.exponential(0.02, 1),
         sending_s=rng.exponential(0.001, 1),
     )
@@ -102,14 +103,14 @@ def test_each_cause_is_named_and_its_cure_is_the_step_without_it():
             Phase.BACKWARD,
             lambda s: s.__iadd__((examples - examples.mean(axis=0)) * 0.002),
         ),
-        "bandwidth": joined(replace(healthy, prices=np.array([2e-4, 0.02]), burst_s=0.02), 0.02),
-        "latency": joined(replace(healthy, prices=np.array([0.01, 0.0105]), burst_s=0.0105), 0.0105),
+        "bandwidth": joined(replace(healthy, prices=np.array([[2e-4, 0.02]]), burst_s=np.array([0.02])), 0.02),
+        "latency": joined(replace(healthy, prices=np.array([[0.01, 0.0105]]), burst_s=np.array([0.0105])), 0.0105),
         "messages": joined(
-            replace(healthy, messages=np.full(50, 8e3), ready=np.ones(50), burst_s=0.0105, prices=np.array([2e-4, 1e-3])),
+            replace(healthy, messages=np.full(50, 8e3), ready=np.ones(50), burst_s=np.array([0.0105])),
             0.0105,
         ),
         "sharing": with_phase(
-            replace(healthy, together_s=np.full(4, 0.045), inside=4, cores=2),
+            replace(healthy, together_s=np.full((1, 4), 0.045), inside=4, cores=2),
             Phase.BACKWARD,
             lambda s: s.__iadd__(0.015),
         ),
@@ -147,7 +148,7 @@ def seconds_of(why):
 
 def test_sums_that_take_longer_than_clocked_are_latency_and_not_unexplained():
     """Within a step a message takes four times what it took when nothing else was asked for."""
-    why = account(recorded(stay=0.012, prices=np.array([0.003, 0.00301]), burst_s=0.00301))
+    why = account(recorded(stay=0.012, prices=np.array([[0.003, 0.00301]]), burst_s=np.array([0.00301])))
     rows = seconds_of(why)
     assert why.cause == "latency" and rows["latency"] == pytest.approx(0.012, rel=0.01)
     assert abs(rows["rest"]) < 1e-9
@@ -188,7 +189,9 @@ def test_a_cause_is_named_only_where_it_surely_matters_and_rivals_are_named_with
 
     noise = 0.02 * rng.exponential(size=(1, 40))
     steps = with_phase(recorded(T=40), Phase.BETWEEN, lambda s: s.__iadd__(noise))
-    even = account(joined(replace(steps, prices=np.array([0.0205, 0.021]), burst_s=0.021), 0.021))
+    even = account(
+        joined(replace(steps, prices=np.array([[0.0205, 0.021]]), burst_s=np.array([0.021])), 0.021)
+    )
     assert {even.cause, *even.rivals} == {"loading", "latency"} and "cannot tell" in even.verdict
     for row in even.rows:
         assert row.low <= row.seconds <= row.high
@@ -242,7 +245,7 @@ def test_healthy_jobs_are_rarely_called_sick_also_where_steps_are_correlated():
 
 def test_fewer_workers_are_enough_where_latency_is_all_there_is():
     steps = recorded(stay=0.1)
-    why = account(replace(steps, prices=np.array([0.1, 0.1]), burst_s=0.1))
+    why = account(replace(steps, prices=np.array([[0.1, 0.1]]), burst_s=np.array([0.1])))
     assert why.enough == 1 and why.speedup[0] == pytest.approx(1) and why.speedup[-1] < 1.2
 
 
