@@ -34,11 +34,12 @@ _DRAWS = 100
 
 
 class _Sample(NamedTuple):
-    """Steps and rounds drawn: weights (T,) of steps, sum 1; alone_s, together_s: (K,), or empty; prices as clocked."""
+    """Steps and rounds drawn: weights (T,) of steps, sum 1; alone_s, together_s, half_s: (K,), or empty; prices clocked."""
 
     weights: FloatArray
     alone_s: FloatArray
     together_s: FloatArray
+    half_s: FloatArray
     prices: Prices
 
 
@@ -102,8 +103,9 @@ def _samples(steps: Steps, rng: np.random.Generator) -> list[_Sample]:
             which = (rng.integers(0, T - m + 1, (-(-T // m), 1)) + np.arange(m)).ravel()
             passes, rounds = rng.integers(0, A, A) if A else passes, rng.integers(0, R, R) if R else rounds
         weights = np.bincount(which, minlength=T) / len(which)
-        alone, together = (s[passes].mean(axis=0) if A else s for s in (steps.alone_s, steps.together_s))
-        drawn.append(_Sample(weights, alone, together, Prices.of(steps, rounds)))
+        clocked = steps.alone_s, steps.together_s, steps.half_s
+        alone, together, half = (s[passes].mean(axis=0) if s.size else s for s in clocked)
+        drawn.append(_Sample(weights, alone, together, half, Prices.of(steps, rounds)))
     return drawn
 
 
@@ -253,6 +255,15 @@ def _cures(
             ("bandwidth", "half the bytes", base, saved(bandwidth=0.5)),
             ("latency", "another all-reduce", base, saved(way=own.best_ways)),
         ]
+    if (
+        found.half_s.size and len(P) > 1
+    ):  # as many examples more cost as much more: a straight line through a half and all
+        longer = np.clip(3 - 2 * found.half_s / np.maximum(found.together_s, 1e-12), 1.0, 2.0)
+        large, hidden = work(_COMPUTE, longer), saved(ends=float(longer.mean()))
+        large[..., [Phase.BETWEEN, Phase.LOSS]] *= 2
+        halves = beyond(lambda s: (1.5 * s.together_s - s.half_s).mean())
+        what, twice = "batches twice as large", (_slowest(large) + x) / 2
+        tried.append(("latency", what, twice, lambda s: hidden(s) / 2 + halves(s)))
     if len(now) >= _GATHER and len(P) > 1:
         what, gathered = f"sums after every {_GATHER} batches", _gathered(rare, x)
         tried += [(cause, what, gathered, spare) for cause in ("latency", "chance", "rest")]

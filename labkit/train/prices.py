@@ -102,10 +102,12 @@ class Prices:
         latency: float = 1.0,
         bandwidth: float = 1.0,
         way: FloatArray | float = 1.0,
+        ends: float = 1.0,
     ) -> float:
         """Seconds of communication that stand out behind the backward pass.
 
         parts: messages it goes in, 0 for those recorded. latency, bandwidth: factors. way: (L,) factors of each message.
+        ends: factor of what the backward pass still takes when a message may leave.
         """
         L = len(self.n)
         if not L:
@@ -113,7 +115,7 @@ class Prices:
         first = np.linspace(0, L, min(parts or L, L), endpoint=False).astype(int)
         n, last = np.add.reduceat(self.n, first), np.append(first[1:], L) - 1
         seconds = self._message_s(n, latency, bandwidth) * way
-        return max(0.0, float((seconds[::-1].cumsum()[::-1] - self.before_s[last]).max()))
+        return max(0.0, float((seconds[::-1].cumsum()[::-1] - ends * self.before_s[last]).max()))
 
     @cached_property
     def parts(self) -> int:

@@ -2,9 +2,10 @@
 
 A forward and backward pass is repeated on each worker without communication: ``autograd.grad`` makes the gradients
 and accumulates none, so that nothing which waits for a gradient (a DDP's hooks) is called. The workers of a host take turns,
-then all compute together, round after round; the difference is what they lose by sharing it. All-reduces are clocked from a
-few bytes to the longest message of a step, one after the other, and the step's own messages all at once, as a DDP sends
-them. What is compared with mean steps is a mean.
+then all compute together, round after round; the difference is what they lose by sharing it. A pass of half the examples
+says what a batch costs however small it is, on a straight line. All-reduces are clocked from a few bytes to the longest
+message of a step, one after the other, and the step's own messages all at once, as a DDP sends them. What is compared with
+mean steps is a mean.
 
 Symbols: K ranks, n bytes. Times are seconds.
 """
@@ -27,34 +28,43 @@ SECONDS = 0.6
 SHORT = 64.0
 
 
-def probe(model: Any, inputs: Any, group: Any, messages: Sequence[float], cuda: bool) -> dict[str, Any]:
-    """What this rank measures: seconds of passes, ``alone`` and ``together``, and of each gradient that ``came``, (bytes,
-    share of the backward pass), nothing where some rank's model can't be asked again; ``sizes``, ``times`` of all-reduces;
-    ``inside``, ranks on the fullest host. inputs: (args, kwargs) of the model, or None. A collective.
+def probe(
+    model: Any, inputs: Any, n: int, group: Any, messages: Sequence[float], cuda: bool
+) -> dict[str, Any]:
+    """What this rank measures: seconds of passes, ``alone``, ``together`` and of ``half`` the examples; of
+    each gradient that ``came``, (bytes, share of the backward pass): nothing where some rank's model can't be asked again;
+    ``sizes``, ``times`` of all-reduces; ``inside``, ranks on the fullest host. inputs: (args, kwargs) of the model with n
+    examples, or None. A collective.
     """
     hosts = said(socket.gethostname(), group)
     rank = dist.get_rank(group) if len(hosts) > 1 else 0
     inside = max(map(hosts.count, hosts))
-    found = _alone(model, inputs, group, hosts[:rank].count(hosts[rank]), inside)
+    found = _alone(model, inputs, n, group, hosts[:rank].count(hosts[rank]), inside)
     sizes, times = _all_reduces(group, messages, cuda) if len(hosts) > 1 else ([], [[0.0, 0.0]])
     return {**found, "messages": messages, "sizes": sizes, "times": times, "inside": inside}
 
 
-def _alone(model: Any, inputs: Any, group: Any, turn: int, turns: int) -> dict[str, Any]:
-    """Passes when it is this rank's turn, and with all others."""
-    came, seconds = ([], math.nan) if inputs is None else _tried(model, inputs)
-    longest = max(said(seconds, group), key=lambda s: (math.isnan(s), s))
-    if math.isnan(longest):
-        return {"alone": [], "together": [], "came": []}
-    own, both = [], []
-    for _ in range(_rounds(longest * (turns + 1))):
+def _alone(model: Any, inputs: Any, n: int, group: Any, turn: int, turns: int) -> dict[str, Any]:
+    """Passes when it is this rank's turn, with all others, and with all others on half the examples."""
+    came, seconds = _tried(model, inputs)
+    few = n // 2
+    half = tree_map(
+        lambda x: x[:few] if isinstance(x, torch.Tensor) and x.ndim and len(x) == n else x, inputs
+    )
+    longest, few_s = np.max(said((seconds, _tried(model, half)[1] if few else math.nan), group), axis=0)
+    own, both, halves = [], [], []
+    for _ in range(0 if math.isnan(longest) else _rounds(longest * (turns + 2))):  # nan if anybody's is
         for i in range(turns):
             _barrier(group)
             if i == turn:
                 own.append(_pass(model, inputs)[0])
         _barrier(group)
         both.append(_pass(model, inputs)[0])
-    return {"alone": own, "together": both, "came": came}
+        if not math.isnan(few_s):
+            _barrier(group)
+            less = _pass(model, half)[0]
+            halves.append(less + (both[-1] - less) * (n / 2 - few) / (n - few))  # exact on a straight line
+    return {"alone": own, "together": both, "half": halves, "came": came if own else []}
 
 
 def _rounds(seconds: float) -> int:
@@ -63,6 +73,9 @@ def _rounds(seconds: float) -> int:
 
 
 def _tried(model: Any, inputs: Any) -> tuple[list[tuple[float, float]], float]:
+    """What came when, and the seconds of a pass; nothing and nan where there can be none."""
+    if inputs is None:
+        return [], math.nan
     try:
         _pass(model, inputs)
         return _pass(model, inputs, note=True)[1], _pass(model, inputs)[0]

@@ -266,14 +266,11 @@ class StragglerRecorder:
         messages = self._sizes(float(total))
         self._paused = True
         try:
-            found = probe(self._model, self._inputs, self._group, messages, self._clock is _event)
+            n = _length(self._inputs)
+            found = probe(self._model, self._inputs, n, self._group, messages, self._clock is _event)
         finally:
             self._paused = False
-        return {
-            **found,
-            "examples": _length(self._inputs),
-            "cores": machine.cores() / torch.get_num_threads(),
-        }
+        return {**found, "examples": n, "cores": machine.cores() / torch.get_num_threads()}
 
     def _sizes(self, total: float) -> list[float]:
         """Bytes of each message, as far as they can be known."""

@@ -40,8 +40,9 @@ class Steps:
     seconds, calls: (K, T, 7) seconds of each ``Phase``, and collectives called in it. examples: (K, T), 0 where unknown.
     where: the machine. messages: (L,) bytes. ready: (L,) share of the backward pass after which each may leave.
     Measured R times, or empty: alone_s, together_s: (R, K) seconds of a step's forward and backward passes on a rank alone,
-    and with all others computing. sizes: (S,) bytes of an all-reduce, rising; prices: (R, S) its seconds.
-    burst_s, sending_s: (R,) seconds of all messages at once, and how many of these it takes to send them off.
+    and with all others computing. half_s: (R, K) as the latter, of half the examples. sizes: (S,)
+    bytes of an all-reduce, rising; prices: (R, S) its seconds. burst_s, sending_s: (R,) seconds of all messages at once, and
+    how many of these it takes to send them off.
     inside: ranks on the fullest host. cores: ranks that a host's cores have room for.
     """
 
@@ -51,6 +52,7 @@ class Steps:
     where: str = ""
     alone_s: FloatArray = field(default_factory=lambda: _NONE)
     together_s: FloatArray = field(default_factory=lambda: _NONE)
+    half_s: FloatArray = field(default_factory=lambda: _NONE)
     messages: FloatArray = field(default_factory=lambda: _NONE)
     ready: FloatArray = field(default_factory=lambda: _NONE)
     sizes: FloatArray = field(default_factory=lambda: _NONE)
@@ -67,12 +69,17 @@ class Steps:
         K, T = self.seconds.shape[:2] if self.seconds.ndim == 3 else (0, 0)
         shapes = {"seconds": (K, T, len(Phase)), "calls": (K, T, len(Phase)), "examples": (K, T)}
         rounds, clocked = self.alone_s.shape[:1], self.prices.shape[:1]
-        shapes |= {"ready": self.messages.shape, "alone_s": (*rounds, K), "together_s": (*rounds, K)}
+        shapes |= {
+            "ready": self.messages.shape,
+            "alone_s": (*rounds, K),
+            "together_s": (*rounds, K),
+            "half_s": (*rounds, K),
+        }
         if self.sizes.size:
             shapes |= {"prices": (*clocked, *self.sizes.shape), "burst_s": clocked, "sending_s": clocked}
         for name, shape in shapes.items():
             have = getattr(self, name)
-            none = name in ("messages", "ready", "alone_s", "together_s") and not have.size
+            none = name in ("messages", "ready", "alone_s", "together_s", "half_s") and not have.size
             if (not none and (have.shape != shape or 0 in have.shape[:2] * (have.ndim > 1))) or not K:
                 raise ValueError(f"{name} must have shape {shape} with K, T >= 1, got {have.shape}")
             if not (np.isfinite(have) & (have >= 0)).all():
@@ -99,6 +106,7 @@ class Steps:
             self,
             alone_s=many * np.array([p["alone"] for p in probes]).T,
             together_s=many * np.array([p["together"] for p in probes]).T,
+            half_s=many * np.array([p["half"] for p in probes]).T,
             messages=messages,
             ready=np.maximum.accumulate(np.clip(ready, 0, 1)),
             sizes=np.array(probes[0]["sizes"]),

@@ -77,6 +77,7 @@ def test_the_rows_sum_to_the_step_whatever_was_recorded(seed):
         rng.integers(0, 9, (K, T)),
         alone_s=rng.uniform(0, 0.03, (1, K)) if seed % 3 else np.empty(0),
         together_s=rng.uniform(0, 0.03, (1, K)) if seed % 3 else np.empty(0),
+        half_s=rng.uniform(0, 0.03, (1, K)) if seed % 3 == 1 else np.empty(0),
         messages=rng.uniform(1, 1e6, L),
         ready=np.sort(rng.uniform(0, 1, L)),
         sizes=np.array([64.0, 1e6]) if seed % 2 else np.empty(0),
@@ -127,6 +128,20 @@ def test_each_cause_is_named_and_its_cure_is_the_step_without_it():
     assert account(sick["bandwidth"]).cure("bandwidth").seconds == pytest.approx(step_s + 0.0091, rel=0.01)
     assert account(sick["rank"]).stragglers == (2,)
     assert account(healthy).cause == "healthy" and account(healthy).enough == 4
+
+
+def test_a_larger_batch_is_promised_what_its_passes_and_its_sums_cost():
+    """Half the examples take 0.7 of all: twice as many take 1.6. The loader takes twice as long, what is left is shared."""
+    steps = recorded(stay=0.012, noise=0.0, half_s=np.full((1, 4), 0.7 * 0.03))
+    what = {cure.what: cure for cure in account(steps).cures}
+    twice = what["batches twice as large"]
+    assert twice.seconds == pytest.approx((1.6 * 0.030 + 2 * 0.001 + 0.001 + 0.012) / 2)
+    assert "batches twice as large" not in {c.what for c in account(replace(steps, half_s=np.empty(0))).cures}
+    # a message that may leave in the middle has 1.6 times as long to hide: 10 ms behind 10 become 10 behind 16
+    early = replace(steps, ready=np.array([0.5]), prices=np.array([[0.02, 0.02]]), burst_s=np.array([0.02]))
+    why = account(joined(early, 0.010))
+    twice = {cure.what: cure for cure in why.cures}["batches twice as large"]
+    assert twice.seconds == pytest.approx((1.6 * 0.030 + 2 * 0.001 + 0.001 + 0.004) / 2)
 
 
 def test_calls_that_synchronise_are_charged_for_their_messages_and_their_waiting_is_not():
