@@ -1,9 +1,9 @@
 """``make bench``, why: causes planted on real processes and emulated links; is the right one named, the gain as predicted?
 
 Every job is a torch DDP on two emulated hosts. Computing is asleep (seconds a layer and example), so that a loaded machine
-changes it little; on a shared core it sleeps twice as long while the other does. A job is run with its cause, asked why, run
-with the cure, and with its cause again: the gain predicted is held against that of the runs' clocks. Those in ``PLANTS`` were there when
-the code was written and tuned; those in ``HELD_OUT`` were not. What item() does to a GPU has no
+changes it little; on a shared core it sleeps twice as long while the other does. A job is run with its cause, asked why,
+run with the cure, and with its cause again: the gain predicted is held against that of the runs' clocks. Those in
+``PLANTS`` were there when the code was written and tuned; those in ``HELD_OUT`` were not. What item() does to a GPU has no
 counterpart on a CPU: here a scalar is summed over ranks for the log, forty times a step.
 """
 
