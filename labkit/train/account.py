@@ -259,8 +259,8 @@ def _cures(
         found.half_s.size and len(P) > 1
     ):  # as many examples more cost as much more: a straight line through a half and all
         longer = np.clip(3 - 2 * found.half_s / np.maximum(found.together_s, 1e-12), 1.0, 2.0)
-        large, hidden = work(_COMPUTE, longer), saved(ends=float(longer.mean()))
-        large[..., [Phase.BETWEEN, Phase.LOSS]] *= 2
+        large, hidden = work([*_COMPUTE, Phase.LOSS], longer), saved(ends=float(longer.mean()))
+        large[..., Phase.BETWEEN] *= 2
         halves = beyond(lambda s: (1.5 * s.together_s - s.half_s).mean())
         what, twice = "batches twice as large", (_slowest(large) + x) / 2
         tried.append(("latency", what, twice, lambda s: hidden(s) / 2 + halves(s)))

@@ -47,7 +47,8 @@ def probe(
 def _alone(model: Any, inputs: Any, n: int, group: Any, turn: int, turns: int) -> dict[str, Any]:
     """Passes when it is this rank's turn, with all others, and with all others on half the examples."""
     came, seconds = _tried(model, inputs)
-    few = n // 2
+    # a compiled model would be compiled anew for another length
+    few = n // 2 if came and not any(map(_compiled, model.modules())) else 0
     half = tree_map(
         lambda x: x[:few] if isinstance(x, torch.Tensor) and x.ndim and len(x) == n else x, inputs
     )
@@ -65,6 +66,10 @@ def _alone(model: Any, inputs: Any, n: int, group: Any, turn: int, turns: int) -
             less = _pass(model, half)[0]
             halves.append(less + (both[-1] - less) * (n / 2 - few) / (n - few))  # exact on a straight line
     return {"alone": own, "together": both, "half": halves, "came": came if own else []}
+
+
+def _compiled(module: Any) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def _rounds(seconds: float) -> int:
