@@ -142,13 +142,10 @@ class Why:
             )
         useful = [c for c in self.cures if self.step_s - c.seconds >= MENTION * self.step_s]
         if useful:
-            lines += [
-                "",
-                f"{'what would help, alone':<44}{'ms':>9}{'90 % interval':>17}{'times as fast':>15}",
-            ]
+            lines += ["", f"{'what would help, alone':<40}{'ms':>8}{'90 % interval':>17}{'speedup':>9}"]
         for c in useful:
             between = f"{1e3 * c.low:.2f} to {1e3 * c.high:.2f}"
-            lines.append(f"{c.what:<44}{1e3 * c.seconds:>9.2f}{between:>17}{self.step_s / c.seconds:>15.2f}")
+            lines.append(f"{c.what:<40}{1e3 * c.seconds:>8.2f}{between:>17}{self.step_s / c.seconds:>9.2f}")
         lines.append("")
         if self.K > 1 and math.isfinite(self.speedup[0]):
             few = f"; {self.enough} would have been enough" if self.enough < self.K else ""
