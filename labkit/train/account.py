@@ -255,9 +255,8 @@ def _cures(
             ("bandwidth", "half the bytes", base, saved(bandwidth=0.5)),
             ("latency", "another all-reduce", base, saved(way=own.best_ways)),
         ]
-    if (
-        found.half_s.size and len(P) > 1
-    ):  # as many examples more cost as much more: a straight line through a half and all
+    # twice as many examples: on a straight line through half of them and all
+    if found.half_s.size and len(P) > 1:
         longer = np.clip(3 - 2 * found.half_s / np.maximum(found.together_s, 1e-12), 1.0, 2.0)
         large, hidden = work([*_COMPUTE, Phase.LOSS], longer), saved(ends=float(longer.mean()))
         large[..., Phase.BETWEEN] *= 2

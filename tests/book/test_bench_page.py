@@ -66,9 +66,8 @@ def test_every_stored_ratio_is_on_the_page_with_machine_date_and_command(path):
         shown = cells(words)
         assert len(shown) == len(part["rows"])
         for row, (_, ratio, target, _, _) in zip(part["rows"], shown, strict=True):
-            last = (
-                0.0005 if ratio.endswith("%") else 0.005 * (row["ratio"] > 0.05)
-            )  # half of the last digit shown
+            # half of the last digit shown
+            last = 0.0005 if ratio.endswith("%") else 0.005 * (row["ratio"] > 0.05)
             assert number(ratio) == pytest.approx(row["ratio"], rel=0.03, abs=last)
             assert (": met" in target, ": **missed**" in target) == (row["met"] is True, row["met"] is False)
 
