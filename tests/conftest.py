@@ -136,17 +136,24 @@ def make_figure() -> Callable[..., Any]:
     return made
 
 
+#: Files whose tests are handed out a parameter at a time: the problem sets, and the book's pages, each opened once.
+BY_PARAMETER = ("test_sets.py", "test_built_book.py")
+
+
 @pytest.hookimpl(optionalhook=True)  # there may be no xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile` the problem sets, which share one file of tests, are handed out a set at a time."""
+    """With `--dist loadfile` a file's tests stay with one process, or those of one parameter of a file in BY_PARAMETER.
+
+    By their names: from pytest 9.2 on xdist 3.8 does not see its own marks of groups any more (pytest-xdist issue 1386).
+    """
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class ByFileAndSet(LoadFileScheduling):
+    class ByFileAndParameter(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file, _, test = nodeid.partition("::")
-            parameters = test.partition("[")[2]
-            return f"{file}[{parameters.partition('-')[0]}" if file.endswith("test_sets.py") else file
+            parameters = test.partition("[")[2].rstrip("]")
+            return f"{file}[{parameters.partition('-')[0]}" if file.endswith(BY_PARAMETER) else file
 
-    return ByFileAndSet(config, log)
+    return ByFileAndParameter(config, log)

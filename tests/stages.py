@@ -27,7 +27,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5"]
 WITHOUT = ["-p", "no:nbval"]  # its imports take every process four seconds, and only notebooks need them
-TWO = ["-n", "2", "--dist"]  # two at a time: launches mostly wait, and a small machine has two cores
+# Two at a time, in the order given: a small machine has two cores. Notebooks, which mostly wait, three at a time.
+TWO = ["-n", "2", "--no-loadscope-reorder", "--dist"]
 NBVAL = [
     *PYTEST,
     "--nbval",
@@ -46,6 +47,13 @@ def marked(mark: str) -> list[str]:
     return [str(f.relative_to(ROOT)) for f in files if f"mark.{mark}" in f.read_text(encoding="utf-8")]
 
 
+def files() -> list[str]:
+    """All files of tests, those that start processes first: they take longest, and two at a time shall end together."""
+    long = set(marked("processes"))
+    found = sorted(str(f.relative_to(ROOT)) for f in (ROOT / "tests").rglob("test_*.py"))
+    return sorted(found, key=lambda f: f not in long)
+
+
 def notebooks() -> list[str]:
     """All notebooks: those that nobody has timed, then the longest first, so that two workers end together."""
     times = json.loads((ROOT / "book" / "run_times.json").read_text(encoding="utf-8"))
@@ -62,13 +70,13 @@ STAGES: list[tuple[str, list[str]]] = [
     ("types", [sys.executable, "-m", "mypy"]),
     (
         "tests",
-        [*PYTEST, *WITHOUT, *TWO, "loadfile", "tests", "-m", "not browser and not alone and not weekly"],
+        [*PYTEST, *WITHOUT, *TWO, "loadfile", *files(), "-m", "not browser and not alone and not weekly"],
     ),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
-    ("notebooks", [*NBVAL, *TWO, "loadscope", "--no-loadscope-reorder", *notebooks()]),
+    ("notebooks", [*NBVAL, *TWO, "loadscope", "-n", "3", *notebooks()]),
     ("book", [sys.executable, "book/tools/build.py"]),
-    ("browser", [*PYTEST, *WITHOUT, *TWO, "loadgroup", *marked("browser"), "-m", "browser and not weekly"]),
+    ("browser", [*PYTEST, *WITHOUT, *TWO, "loadfile", *marked("browser"), "-m", "browser and not weekly"]),
 ]
 ONLY_WHEN_NAMED = [("weekly", [*PYTEST, *WITHOUT, *marked("weekly"), "-m", "weekly", "--timeout=1800"])]
 TOOK = (

@@ -38,17 +38,12 @@ def pages(entry: Any) -> Iterator[str]:
 
 
 PAGES = list(pages(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))))
-# A page's tests stay with one worker, so that it is opened once.
-AS_GROUPS = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in PAGES]
-# What is read off the files stays with one, so that each is parsed once: links lead from every page to every other.
-every_page = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.xdist_group("files")) for name in PAGES]
-)
+every_page = pytest.mark.parametrize("name", PAGES)
 expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module", params=AS_GROUPS)
+@pytest.fixture(scope="module", params=PAGES)
 def visit(request: Any, visiting: Any) -> Iterator[Any]:
     """A page, opened once for all tests that look at it."""
     with visiting(request.param, WIDE_PX, color_scheme="light") as seen:
