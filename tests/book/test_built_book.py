@@ -44,8 +44,16 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module", params=PAGES)
-def visit(request: Any, visiting: Any) -> Iterator[Any]:
-    """A page, opened once for all tests that look at it."""
+def visit(
+    request: Any, visiting: Any, worker_id: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """A page, opened once for all tests that look at it: by one process, where there are several."""
+    if worker_id != "master":
+        opened = tmp_path_factory.getbasetemp().parent / "opened" / request.param
+        assert not opened.exists(), (
+            "another process has opened this page: its tests have been dealt out apart"
+        )
+        opened.mkdir(parents=True)
     with visiting(request.param, WIDE_PX, color_scheme="light") as seen:
         yield seen
 
