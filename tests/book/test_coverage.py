@@ -16,53 +16,71 @@ coverage = importlib.util.module_from_spec(spec)
 sys.modules[spec.name] = coverage  # where dataclasses look
 spec.loader.exec_module(coverage)
 
-LABS, SETS, MUTANTS = coverage.read()
+
+@pytest.fixture(scope="module")
+def read():
+    return coverage.read()
 
 
-def test_no_objective_is_without_an_exercise_and_no_exercise_without_an_objective():
-    assert coverage.gaps(LABS, SETS) == []
+@pytest.fixture
+def labs(read):
+    return read[0]
 
 
-def test_every_lab_is_there_with_three_objectives_or_more():
-    assert {x.name for x in LABS} == {
+@pytest.fixture
+def sets(read):
+    return read[1]
+
+
+@pytest.fixture
+def mutants(read):
+    return read[2]
+
+
+def test_no_objective_is_without_an_exercise_and_no_exercise_without_an_objective(labs, sets):
+    assert coverage.gaps(labs, sets) == []
+
+
+def test_every_lab_is_there_with_three_objectives_or_more(labs):
+    assert {x.name for x in labs} == {
         p.stem for p in (ROOT / "notebooks").glob("*.md") if contents.number(p.stem)
     }
-    assert all(3 <= len(x.objectives) <= 6 for x in LABS)
+    assert all(3 <= len(x.objectives) <= 6 for x in labs)
 
 
-def test_the_committed_page_is_what_labs_sets_and_keys_say():
-    assert (ROOT / "book" / "coverage.md").read_text() == coverage.page(LABS, SETS, MUTANTS), (
+def test_the_committed_page_is_what_labs_sets_and_keys_say(labs, sets, mutants):
+    assert (ROOT / "book" / "coverage.md").read_text() == coverage.page(labs, sets, mutants), (
         "run: python book/tools/objectives.py"
     )
 
 
-def test_the_page_lists_each_objective_with_its_exercises_points_and_mutants():
-    text = coverage.page(LABS, SETS, MUTANTS)
-    for x, _, objective in coverage.numbered(LABS):
+def test_the_page_lists_each_objective_with_its_exercises_points_and_mutants(labs, sets, mutants):
+    text = coverage.page(labs, sets, mutants)
+    for x, _, objective in coverage.numbered(labs):
         assert objective.replace("|", "&#124;") in text, x.name
     rows = [
         x
         for x in text.splitlines()
         if x.startswith("| ") and not x.startswith(("| After it", "| kind ", "| *"))
     ]
-    assert len(rows) == len(coverage.numbered(LABS)) and all(line.count("|") == 5 for line in rows)
+    assert len(rows) == len(coverage.numbered(labs)) and all(line.count("|") == 5 for line in rows)
 
 
-def test_a_gap_on_either_side_is_named():
-    first = LABS[0]
+def test_a_gap_on_either_side_is_named(labs, sets):
+    first = labs[0]
     more = replace(first, objectives=(*first.objectives, "fly"))
-    assert any(first.name in g and "'fly'" in g for g in coverage.gaps([more, *LABS[1:]], SETS))
-    exercises = dict(SETS[first.set])
+    assert any(first.name in g and "'fly'" in g for g in coverage.gaps([more, *labs[1:]], sets))
+    exercises = dict(sets[first.set])
     id, e = next(iter(exercises.items()))
     exercises[id] = replace(e, objectives=())
-    assert f"exercise {id} is about no objective" in coverage.gaps(LABS, {**SETS, first.set: exercises})
+    assert f"exercise {id} is about no objective" in coverage.gaps(labs, {**sets, first.set: exercises})
     exercises[id] = replace(e, objectives=(99,))
-    assert any("objective 99" in g for g in coverage.gaps(LABS, {**SETS, first.set: exercises}))
+    assert any("objective 99" in g for g in coverage.gaps(labs, {**sets, first.set: exercises}))
 
 
-def test_an_objective_is_practised_as_deep_as_its_verb_says():
-    first = replace(LABS[0], objectives=("fly, and prove it in two lines",))
-    exercises = SETS[first.set]
+def test_an_objective_is_practised_as_deep_as_its_verb_says(labs, sets):
+    first = replace(labs[0], objectives=("fly, and prove it in two lines",))
+    exercises = sets[first.set]
     e = replace(next(iter(exercises.values())), objectives=(1,), rubric=())
     for kind, missing in (("build", True), ("derive", False)):
         found = coverage.gaps([first], {first.set: {e.id: replace(e, kind=kind)}})

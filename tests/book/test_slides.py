@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import contents
 import pytest
@@ -13,7 +14,11 @@ LABS = contents.labs()
 RAW = re.compile(
     r":::|\{(?:doc|ref|term|cite|cite:t|admonition|code-cell|bibliography)\}|^:(?:class|name):", re.M
 )
-DECKS = {lab: slides.deck(lab).cells for lab in LABS}
+
+
+@cache
+def deck(lab):
+    return slides.deck(lab).cells
 
 
 def kinds(cells):
@@ -22,14 +27,14 @@ def kinds(cells):
 
 @pytest.mark.parametrize("lab", LABS)
 def test_a_lab_gives_a_lecture_of_slides(lab):
-    begun = [kind for kind in kinds(DECKS[lab]) if kind in ("slide", "subslide")]
+    begun = [kind for kind in kinds(deck(lab)) if kind in ("slide", "subslide")]
     assert 20 <= len(begun) <= 110 and begun[0] == "slide"
     assert begun.count("slide") >= 4
 
 
 @pytest.mark.parametrize("lab", LABS)
 def test_nothing_of_myst_is_left_and_nothing_is_lost(lab):
-    texts = [cell.source for cell in DECKS[lab] if cell.cell_type == "markdown"]
+    texts = [cell.source for cell in deck(lab) if cell.cell_type == "markdown"]
     assert [found for text in texts if (found := RAW.search(text))] == []
     page = (slides.ROOT / "notebooks" / f"{lab}.md").read_text()
     assert "".join(texts).count('<div class="box') == page.count("\n:::{admonition}")
@@ -43,9 +48,9 @@ def test_a_covered_answer_is_uncovered_by_a_click_and_folded_code_is_not_shown(l
     covered = sum(
         "hide-output" in c.metadata.tags for c in slides.nbformat.reads(page, 4).cells if "tags" in c.metadata
     )
-    assert kinds(DECKS[lab]).count("fragment") >= 0.5 * covered
+    assert kinds(deck(lab)).count("fragment") >= 0.5 * covered
     shown = "".join(
-        c.source for c in DECKS[lab] if c.cell_type == "code" and not c.metadata.transient.remove_source
+        c.source for c in deck(lab) if c.cell_type == "code" and not c.metadata.transient.remove_source
     )
     assert "my_guess" not in re.sub(r"(?m)^.*guess=my_guess.*$", "", shown)
     assert "use_style()" not in shown
