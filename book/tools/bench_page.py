@@ -99,7 +99,9 @@ def _part(name: str, part: dict[str, Any], machine: str) -> str:
     lines = [
         f"### {name[0].upper()}{name[1:]}\n",
         f"{part['about']}\n",
-        "| figure | ratio | target | ours | beside |\n|---|---:|---|---:|---:|",
+        "| figure | share | target |\n|---|---:|---|"
+        if all(row["beside"] is None for row in part["rows"])
+        else "| figure | ratio | target | ours | beside |\n|---|---:|---|---:|---:|",
         *map(_row, part["rows"]),
         f"\n`{part['command']}`, {part['date']}; {system}; load {before:.1f} before and {after:.1f} after; "
         f"commit {part['commit']}.\n",
@@ -111,13 +113,13 @@ def _row(row: dict[str, Any]) -> str:
     share = row["beside"] is None
     ratio = _percent if share else _ratio
     missed = f"**missed**, {_factor(row)}"
-    cells = (
+    cells = [
         _text(row["figure"]),
         ratio(row["ratio"]),
         "" if row["target"] is None else f"{ratio(row['target'])}: {'met' if row['met'] else missed}",
-        "" if share else seconds(row["ours"]),
-        "" if share else seconds(row["beside"]),
-    )
+    ]
+    if not share:
+        cells += [seconds(row["ours"]), seconds(row["beside"])]
     return f"| {' | '.join(cells)} |"
 
 
