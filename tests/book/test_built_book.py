@@ -326,6 +326,16 @@ def test_a_page_says_what_it_is_about(html: Path, name: str) -> None:
 
 
 @every_page
+def test_no_formula_holds_words(html: Path, name: str) -> None:
+    """As it would where a line of the source begins with a formula's plus: Markdown takes that for a list."""
+    formulas = re.findall(r'<(?:span|div) class="math[^>]*>(.*?)</', (html / name).read_text("utf-8"), re.S)
+    bare = [
+        re.sub(r"\\(?:text|mathrm|operatorname)\{[^}]*\}|\\[A-Za-z]+", " ", formula) for formula in formulas
+    ]
+    assert not [formula for formula in bare if re.search(r"[A-Za-z]{4,} [A-Za-z]{2,}", formula)]
+
+
+@every_page
 def test_every_link_inside_the_book_leads_somewhere(html: Path, name: str) -> None:
     for link in read(html / name).links:
         href = urlsplit(link)
