@@ -1,8 +1,8 @@
 """A parameter server: the parameters live with rank 0, workers push gradients and pull parameters.
 
 Downpour SGD (Dean et al. 2012, *Large scale distributed deep networks*, section 4.1), with n_push = n_fetch = 1, under
-any `labkit.timing.ServerPolicy`. Rank 0 is the server and computes no gradients, so **K workers need K + 1
-ranks**; worker k = 0..K-1 is rank k + 1.
+any `labkit.timing.ServerPolicy`. Rank 0 is the server and computes no gradients, so K workers need K + 1
+ranks; worker k = 0..K-1 is rank k + 1.
 
 A step is one message each way, numbers of w's dtype:
 
