@@ -31,7 +31,8 @@ from labkit.comm.errors import LaunchError
 
 LINE = 8  # int64 words between counters: one cache line each
 _ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
-_SPINS = 2_000  # then the wait is long, and sleeping costs nothing
+# Yields, or seconds (a busy machine yields for milliseconds), until the wait is long, and sleeping costs nothing.
+_SPINS, _SPIN_S = 2_000, 0.05
 
 
 class Heap:
@@ -196,10 +197,12 @@ class Windows:
         if waiting is None or not _ORDERED:
             self._barrier()
             return
-        spins = 0
+        spins, began = 0, time.monotonic()
         for other in self._others:
             while counters[other] < epoch:
                 spins += 1
+                if not spins & 31 and time.monotonic() - began > _SPIN_S:
+                    spins = max(spins, _SPINS)
                 if spins < _SPINS:
                     os.sched_yield()
                 else:

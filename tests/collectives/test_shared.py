@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from labkit import Processes, Simulated, launch
 from labkit.collectives import naive, shared
-from labkit.comm import Deadlock, Mismatch, RankError
-from labkit.comm.windows import Windows
+from labkit.comm import Deadlock, Mismatch, RankError, windows
+from labkit.comm.windows import Heap, Windows
 
 pytestmark = pytest.mark.processes
 
@@ -82,6 +83,25 @@ def test_the_rank_that_stays_away_is_to_blame(world, n):
     with pytest.raises(Deadlock, match="rank 1 returned without joining") as caught:
         launch(f, 3, world=world, timeout_s=10)
     assert caught.value.ranks == (1,)
+
+
+@pytest.mark.skipif(not windows._ORDERED, reason="on this processor ranks meet at a real barrier")
+def test_who_waits_says_so_soon_also_where_a_yield_takes_long(monkeypatch):
+    class Told(Exception):
+        pass
+
+    def waiting(_):
+        raise Told
+
+    monkeypatch.setattr(
+        windows.os, "sched_yield", lambda: time.sleep(0.005)
+    )  # as beside eight busy processes
+    room, heap = bytearray(8 * Windows.words(2)), Heap(alone=True)
+    alone = Windows(room, 2, 0, lambda: None, heap, nullcontext, waiting)
+    began = time.monotonic()
+    with pytest.raises(Told):
+        alone.sync()
+    assert time.monotonic() - began < 5  # so many yields as on an idle machine would take ten
 
 
 def test_ranks_on_several_hosts_share_nothing_and_are_told_so():
