@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5"]
 WITHOUT = ["-p", "no:nbval"]  # its imports take every process four seconds, and only notebooks need them
-# Two at a time, in the order given: a small machine has two cores. Notebooks, which mostly wait, three at a time.
+# Two at a time, in the order given: a small machine has two cores.
 TWO = ["-n", "2", "--no-loadscope-reorder", "--dist"]
 NBVAL = [
     *PYTEST,
@@ -74,7 +74,7 @@ STAGES: list[tuple[str, list[str]]] = [
     ),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
-    ("notebooks", [*NBVAL, *TWO, "loadscope", "-n", "3", *notebooks()]),
+    ("notebooks", [*NBVAL, *TWO, "loadscope", *notebooks()]),
     ("book", [sys.executable, "book/tools/build.py"]),
     ("browser", [*PYTEST, *WITHOUT, *TWO, "loadfile", *marked("browser"), "-m", "browser and not weekly"]),
 ]
