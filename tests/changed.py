@@ -118,8 +118,15 @@ def main(argv: list[str] | None = None) -> int:
     seconds = args.seconds - (time.perf_counter() - began)
     run, left = chosen(tests, seconds, took, files)
     if run and not status:
-        marks = "not browser and not alone and not weekly"
-        command = [*stages.PYTEST, *stages.WITHOUT, *stages.TWO, "loadfile", *map(name, run), "-m", marks]
+        command = [
+            *stages.PYTEST,
+            *stages.WITHOUT,
+            *stages.TWO,
+            "loadfile",
+            *map(name, run),
+            "-m",
+            stages.UNMARKED,
+        ]
         report = stages.TOOK.with_name("check.xml")
         report.unlink(missing_ok=True)
         clock = time.perf_counter()

@@ -54,9 +54,10 @@ def red_tests(report: Path) -> dict[str, str]:
 
 def shuffled(command: list[str], seed: int) -> list[str]:
     """With its files of tests in an order that depends on the seed."""
-    files = [word for word in command if word.endswith(".py") and Path(word).name.startswith("test_")]
+    known = set(stages.files())
+    files = [word for word in command if word in known]
     random.Random(seed).shuffle(files)
-    return [files.pop() if word in stages.files() else word for word in command]
+    return [files.pop() if word in known else word for word in command]
 
 
 def ignore_interrupt() -> None:

@@ -29,6 +29,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-mi
 WITHOUT = ["-p", "no:nbval"]  # its imports take every process four seconds, and only notebooks need them
 # Two at a time, in the order given: a small machine has two cores.
 TWO = ["-n", "2", "--no-loadscope-reorder", "--dist"]
+UNMARKED = "not browser and not alone and not weekly"  # tests without a stage of their own
 NBVAL = [
     *PYTEST,
     "--nbval",
@@ -41,17 +42,20 @@ NBVAL = [
 ]
 
 
+def files() -> list[str]:
+    """All files of tests."""
+    return sorted(str(f.relative_to(ROOT)) for f in (ROOT / "tests").rglob("test_*.py"))
+
+
 def marked(mark: str) -> list[str]:
     """The files of tests that write this mark: to collect the others takes longer than some stages do."""
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [str(f.relative_to(ROOT)) for f in files if f"mark.{mark}" in f.read_text(encoding="utf-8")]
+    return [f for f in files() if f"mark.{mark}" in (ROOT / f).read_text(encoding="utf-8")]
 
 
-def files() -> list[str]:
+def long_first() -> list[str]:
     """All files of tests, those that start processes first: they take longest, and two at a time shall end together."""
     long = set(marked("processes"))
-    found = sorted(str(f.relative_to(ROOT)) for f in (ROOT / "tests").rglob("test_*.py"))
-    return sorted(found, key=lambda f: f not in long)
+    return sorted(files(), key=lambda f: f not in long)
 
 
 def notebooks() -> list[str]:
@@ -68,10 +72,7 @@ STAGES: list[tuple[str, list[str]]] = [
     ("schemas", [sys.executable, "tests/schemas.py"]),
     ("house", [sys.executable, "tests/house.py"]),
     ("types", [sys.executable, "-m", "mypy"]),
-    (
-        "tests",
-        [*PYTEST, *WITHOUT, *TWO, "loadfile", *files(), "-m", "not browser and not alone and not weekly"],
-    ),
+    ("tests", [*PYTEST, *WITHOUT, *TWO, "loadfile", *long_first(), "-m", UNMARKED]),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
     ("notebooks", [*NBVAL, *TWO, "loadscope", *notebooks()]),

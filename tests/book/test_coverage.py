@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import contents
@@ -17,44 +18,31 @@ sys.modules[spec.name] = coverage  # where dataclasses look
 spec.loader.exec_module(coverage)
 
 
-@pytest.fixture(scope="module")
-def read():
-    return coverage.read()
+read = cache(coverage.read)
 
 
-@pytest.fixture
-def labs(read):
-    return read[0]
-
-
-@pytest.fixture
-def sets(read):
-    return read[1]
-
-
-@pytest.fixture
-def mutants(read):
-    return read[2]
-
-
-def test_no_objective_is_without_an_exercise_and_no_exercise_without_an_objective(labs, sets):
+def test_no_objective_is_without_an_exercise_and_no_exercise_without_an_objective():
+    labs, sets, _ = read()
     assert coverage.gaps(labs, sets) == []
 
 
-def test_every_lab_is_there_with_three_objectives_or_more(labs):
+def test_every_lab_is_there_with_three_objectives_or_more():
+    labs, _, _ = read()
     assert {x.name for x in labs} == {
         p.stem for p in (ROOT / "notebooks").glob("*.md") if contents.number(p.stem)
     }
     assert all(3 <= len(x.objectives) <= 6 for x in labs)
 
 
-def test_the_committed_page_is_what_labs_sets_and_keys_say(labs, sets, mutants):
+def test_the_committed_page_is_what_labs_sets_and_keys_say():
+    labs, sets, mutants = read()
     assert (ROOT / "book" / "coverage.md").read_text() == coverage.page(labs, sets, mutants), (
         "run: python book/tools/objectives.py"
     )
 
 
-def test_the_page_lists_each_objective_with_its_exercises_points_and_mutants(labs, sets, mutants):
+def test_the_page_lists_each_objective_with_its_exercises_points_and_mutants():
+    labs, sets, mutants = read()
     text = coverage.page(labs, sets, mutants)
     for x, _, objective in coverage.numbered(labs):
         assert objective.replace("|", "&#124;") in text, x.name
@@ -66,7 +54,8 @@ def test_the_page_lists_each_objective_with_its_exercises_points_and_mutants(lab
     assert len(rows) == len(coverage.numbered(labs)) and all(line.count("|") == 5 for line in rows)
 
 
-def test_a_gap_on_either_side_is_named(labs, sets):
+def test_a_gap_on_either_side_is_named():
+    labs, sets, _ = read()
     first = labs[0]
     more = replace(first, objectives=(*first.objectives, "fly"))
     assert any(first.name in g and "'fly'" in g for g in coverage.gaps([more, *labs[1:]], sets))
@@ -78,7 +67,8 @@ def test_a_gap_on_either_side_is_named(labs, sets):
     assert any("objective 99" in g for g in coverage.gaps(labs, {**sets, first.set: exercises}))
 
 
-def test_an_objective_is_practised_as_deep_as_its_verb_says(labs, sets):
+def test_an_objective_is_practised_as_deep_as_its_verb_says():
+    labs, sets, _ = read()
     first = replace(labs[0], objectives=("fly, and prove it in two lines",))
     exercises = sets[first.set]
     e = replace(next(iter(exercises.values())), objectives=(1,), rubric=())

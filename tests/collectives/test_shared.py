@@ -93,9 +93,8 @@ def test_who_waits_says_so_soon_also_where_a_yield_takes_long(monkeypatch):
     def waiting(_):
         raise Told
 
-    monkeypatch.setattr(
-        windows.os, "sched_yield", lambda: time.sleep(0.005)
-    )  # as beside eight busy processes
+    # as beside eight busy processes
+    monkeypatch.setattr(windows.os, "sched_yield", lambda: time.sleep(0.005))
     room, heap = bytearray(8 * Windows.words(2)), Heap(alone=True)
     alone = Windows(room, 2, 0, lambda: None, heap, nullcontext, waiting)
     began = time.monotonic()

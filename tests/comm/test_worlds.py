@@ -231,7 +231,7 @@ def test_the_report_names_a_real_straggler():
             comm.barrier()
 
     report = straggler_report(launch(f, 3, 1, world="processes").timeline)
-    assert report.times_last.argmax() == 1
+    assert report.times_last.argmax() == 1 and report.times_last[1] >= 90
     assert report.stragglers == (1,) and "Rank 1 is a persistent straggler" in report.verdict
 
 

@@ -78,7 +78,7 @@ def test_a_half_written_checkpoint_is_refused_and_the_job_ends_with_the_same_bit
     newest = tmp_path / "step-000000000024.ckpt"
     newest.write_bytes(newest.read_bytes()[:1000])
     resumed = launched(tmp_path)
-    assert "step-000000000024.ckpt holds" in "".join(capfd.readouterr())
+    assert "step-000000000024.ckpt holds" in capfd.readouterr().out
     assert resumed["first"] == 20
     assert resumed["sha256"] == undisturbed["sha256"]
 
