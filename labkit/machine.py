@@ -12,6 +12,8 @@ from typing import Any
 
 from labkit.extras import need
 
+ACCELERATOR = "cuda"  # torch's name of the device that labs and workers compute on, where there is one
+
 #: Bits in which a GPU says what holds its clock down (NVML, nvmlClocksEventReason...), and whether that is a fault.
 HELD_BY = {
     0x01: ("nothing to do", False), 0x04: ("its power cap", False), 0x08: ("a hardware slowdown", True),
@@ -67,21 +69,28 @@ def _control_group(name: str) -> str:
         return ""
 
 
+def gpu_module() -> Any:
+    """torch's module of the accelerator, ``torch.cuda``: ``device_count``, ``set_device``, ``synchronize``."""
+    import torch
+
+    return torch.get_device_module(ACCELERATOR)
+
+
 def gpus() -> list[str]:
-    """Names of the CUDA devices that torch sees; empty without torch or without a GPU."""
+    """Names of the GPUs that torch sees; empty without torch or without a GPU."""
     try:
-        import torch
+        gpu = gpu_module()
     except ImportError:
         return []
-    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return [gpu.get_device_name(i) for i in range(gpu.device_count())]
 
 
 def device() -> str:
-    """Where this process's torch tensors should live: ``"cuda"`` where torch sees a GPU, else ``"cpu"``.
+    """Where this process's torch tensors should live: the GPU where torch sees one, else ``"cpu"``.
 
     A worker of ``launch`` has a device of its own, ``comm.device``.
     """
-    return "cuda" if gpus() else "cpu"
+    return ACCELERATOR if gpus() else "cpu"
 
 
 @dataclass(frozen=True)
@@ -166,7 +175,7 @@ def describe(devices: tuple[str, ...] = ("cpu",)) -> str:
     """One line: processor, cores, GPU if ``devices`` use one, system, torch's version if loaded, today's date."""
     n = cores()
     parts = [cpu_name(), f"{n} core{'s' * (n > 1)}", platform.system()]
-    if any(d.startswith("cuda") for d in devices):
+    if devices and devices[0] != "cpu":
         used = len(set(devices))
         parts.insert(2, f"{used} x {gpus()[0]}")
     if "torch" in sys.modules:
