@@ -97,6 +97,16 @@ class There(torch.Tensor):
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        if id(self) not in memo:
+            copied = self.detach().clone().requires_grad_(self.requires_grad)
+            memo[id(self)] = (
+                torch.nn.Parameter(copied, self.requires_grad)
+                if isinstance(self, torch.nn.Parameter)
+                else copied
+            )
+        return memo[id(self)]
+
     def data_ptr(self) -> int:
         return self.here.data_ptr()
 
