@@ -34,7 +34,6 @@ from labkit.exercises.asking import (
 from labkit.exercises.catalogue import find
 from labkit.exercises.exercise import Case, Exercise, Wrong
 from labkit.exercises.withheld import taken_away
-from labkit.exercises.worked import solved
 
 _LOOKS = {
     "todo": ("○", "#6e6e6e"),
@@ -103,8 +102,7 @@ def check(id: str, answer: Any = None, *, seed: int = 0, variant: str = "") -> V
         return Verdict(id, exercise.title, "for a human", 0, exercise.points, message)
     varied = exercise.varied(variant)
     cases = [varied.case] if varied else exercise.cases(np.random.default_rng(seed))
-    verdict = judge(exercise, answer, cases)
-    return replace(verdict, message=solved(id)) if verdict.status == "right" else verdict
+    return judge(exercise, answer, cases)
 
 
 def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:

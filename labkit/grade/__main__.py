@@ -225,7 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     # fmt: off
     add("submissions", nargs="*", metavar="SUBMISSION",
         help="a notebook, a folder with an entry per student, or an archive (.zip) as the systems make it")
-    add("--key", type=Path, help="the folder with the key, as tests/exercises or one of your own (labkit.grade.template)")
+    add("--key", type=Path, help="the folder with the key: tests/exercises, or a copy with questions of your own")
     add("--out", type=Path, metavar="DIR",
         help="where results, reports and feedback pages go; an interrupted run goes on there")
     add("--notebooks", type=Path, metavar="DIR",
