@@ -1,4 +1,4 @@
-"""What became of answers: the one record that is stored, moderated and reported, for each exercise and each submission."""
+"""What became of answers: the one record that is stored and reported, for each exercise and each submission."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ STATUSES = {
     "TIMEOUT": ("T", "✗", "your code took too long"),
     "NO_RESULT": ("-", "○", "nothing came back"),
     "KILLED": ("K", "✗", "your code was stopped: it used too much of something"),
-    "MARKED": ("", "✎", "marked by a person"),
     "UNREADABLE": ("U", "✗", "the file could not be read as a notebook"),
     "NEEDS_HUMAN": ("?", "…", "a person will look at this"),
     "LEFT_OUT": ("o", "✗", "not graded: nobody asked for this"),
@@ -72,6 +71,11 @@ class Row:
     def of(self) -> int:
         """Points there are."""
         return sum(e.of for e in self.exercises)
+
+    @property
+    def still_open(self) -> int:
+        """Points of exercises that wait for a human, or on which the grader failed."""
+        return sum(e.of for e in self.exercises if e.open)
 
     @property
     def waiting(self) -> bool:
