@@ -88,7 +88,11 @@ def _line(r: Row) -> dict[str, Any]:
 
 
 def safe(text: str) -> str:
-    """A CSV cell that no spreadsheet takes for a formula: those that would be begin with an apostrophe."""
+    """A CSV cell that no spreadsheet takes for a formula: those that would be begin with an apostrophe.
+
+    >>> safe("=1+1"), safe("a=b")
+    ("'=1+1", 'a=b')
+    """
     text = printable(text)
     first = unicodedata.normalize("NFKC", text.lstrip(" \n")[:1])
     return f"'{text}" if first in ("=", "+", "-", "@", "\t", "\r") else text
