@@ -26,8 +26,7 @@ class Outcome:
     """One exercise of one submission.
 
     status: one of ``STATUSES``. points out of ``of``. message: for the student; log: for the instructor, and where a person
-    is to judge, what to look for. answer: what was taken from the notebook. seconds: of the wall clock. isolation: what was
-    on, in words.
+    is to judge, what to look for. answer: what was taken from the notebook. isolation: what was on, in words.
     """
 
     id: str
@@ -38,7 +37,6 @@ class Outcome:
     message: str = ""
     log: str = ""
     answer: str = ""
-    seconds: float = 0.0
     isolation: str = ""
 
     def __post_init__(self) -> None:
