@@ -118,13 +118,11 @@ class Released:
             return [], f"there is no cell marked {_MARK}{id}, and none that defines {stub.name}"
         if not all(_tree(c.source) for c in marked):
             return marked, ""  # not Python: the grader says where
-        return (
-            marked,
-            f"{_places(marked)} should define {stub.name}, and does not: was it given another name?",
-        )
+        said = f"{_places(marked)} should define {stub.name}, and does not: was it given another name?"
+        return marked, said
 
     def _unmarked(self, code: Sequence[Cell], stub: Answer) -> list[Cell]:
-        """The cells without any mark that define the answer's name, as no other cell that was handed out does."""
+        """The cells without a mark that define the answer's name; of those handed out, only the stub itself."""
         handed_out = self.sources - {_normal(stub.source)}
         unmarked = [c for c in code if not any(t.startswith(_MARK) for t in c.tags)]
         new = [c for c in unmarked if _normal(c.source) not in handed_out]
@@ -133,7 +131,7 @@ class Released:
     def _elsewhere(
         self, elsewhere: Sequence[Cell], marked: Sequence[Cell], theirs: Sequence[Cell], name: str
     ) -> tuple[Sequence[Cell], str]:
-        """The same where only cells without a mark give the name a value that was not handed out."""
+        """The same, where only cells without a mark have changed: these are ``elsewhere``."""
         if theirs:
             where = f"{_places(elsewhere)} {'define' if len(elsewhere) > 1 else 'defines'} {name}, too"
             said = f"the cell for the answer is as it was handed out, but {where}: which one counts?"
