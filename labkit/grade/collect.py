@@ -76,16 +76,8 @@ def collect(
     return list(_unique(sorted(found.values(), key=lambda s: (s.student, s.name))))
 
 
-_OF_SYSTEMS = (
-    "__macosx",
-    "__pycache__",
-    ".ds_store",
-    "thumbs.db",
-    "desktop.ini",
-    ".venv",
-    ".idea",
-    ".vscode",
-)
+_OF_SYSTEMS = ("__macosx", "__pycache__", ".ds_store", "thumbs.db", "desktop.ini", ".venv", ".idea",
+               ".vscode")  # fmt: skip
 _NOT_A_NOTEBOOK = "this is not a notebook: its name does not end in .ipynb"
 _LINK = "this is a link: hand in the file itself"
 
