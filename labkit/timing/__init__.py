@@ -1,7 +1,6 @@
 """When things happen: laws of compute time, barrier policies, timelines, and who is late."""
 
-from labkit.timing.draws import draw
-from labkit.timing.fleets import OneStraggler, PerWorker, Trace
+from labkit.timing.fleets import OneStraggler, PerWorker, Trace, draw
 from labkit.timing.laws import (
     Constant,
     Fleet,
@@ -27,7 +26,6 @@ from labkit.timing.policy import (
     parse_policy,
 )
 from labkit.timing.report import StragglerReport, straggler_report
-from labkit.timing.sweep import sweep
 from labkit.timing.timeline import Kind, Timeline
 from labkit.timing.updates import Updates
 
@@ -63,5 +61,4 @@ __all__ = [
     "parse_policy",
     "sample_max",
     "straggler_report",
-    "sweep",
 ]
