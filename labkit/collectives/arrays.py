@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.comm.base import describe, is_torch
+from labkit.comm.base import Comm, describe, is_torch
 
 
 def copy(x: Any) -> Any:
@@ -47,3 +47,12 @@ def chunks(x: Any, K: int) -> list[Any]:
 def chunk_bounds(n: int, K: int) -> list[int]:
     """Where the chunks of n elements begin and end, (K + 1,): chunk i is i n // K to (i + 1) n // K."""
     return [i * n // K for i in range(K + 1)]
+
+
+def exchange(comm: Comm, out: Any, to: int, into: Any, source: int) -> None:
+    """``comm.sendrecv`` of parts that may be empty: what is empty is not sent."""
+    arriving = comm.irecv(into, source) if len(into) else None
+    if len(out):
+        comm.send(out, to)
+    if arriving is not None:
+        arriving.wait()

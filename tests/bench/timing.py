@@ -125,7 +125,7 @@ def many_ranks(times: int, rows: list, K: int = 256, hosts: int = 128, each: int
     here, n = Link(1e-6, 1e11), 4 * K
     levels = Hierarchical(each, here)
     cluster = Simulated(hosts=tuple(k // each for k in range(hosts * each)), inside=here)
-    around = lambda comm: ring.textbook(comm, np.ones(n))[0]  # noqa: E731
+    around = lambda comm: ring.allreduce(comm, np.ones(n))[0]  # noqa: E731
     up_and_down = lambda comm: levels.allreduce(comm, np.ones(4 * hosts))[0]  # noqa: E731
     runs: dict[str, Run] = {}
 
@@ -212,7 +212,7 @@ def the_slowest_of_a_million(times: int, rows: list, K: int = 1_000_000, draws: 
 
 def others(times: int, rows: list) -> None:
     X = draw(LAW, 10_000, 100, seed=7)
-    around = lambda comm: ring.textbook(comm, np.ones(6400))  # noqa: E731
+    around = lambda comm: ring.allreduce(comm, np.ones(6400))  # noqa: E731
     m = medians(
         times,
         backup=partial(Synchronous(100).ends, X),
