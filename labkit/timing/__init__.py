@@ -13,7 +13,7 @@ from labkit.timing.laws import (
     TruncatedNormal,
     Uniform,
 )
-from labkit.timing.order import expected_max, sample_max
+from labkit.timing.order import expected_max
 from labkit.timing.overlap import Overlap, overlap
 from labkit.timing.policy import (
     POLICIES,
@@ -59,6 +59,5 @@ __all__ = [
     "expected_max",
     "overlap",
     "parse_policy",
-    "sample_max",
     "straggler_report",
 ]

@@ -25,7 +25,6 @@ from labkit.timing import (
     StaleSynchronous,
     Synchronous,
     draw,
-    sample_max,
 )
 
 SHIFT, SCALE = 0.010, 0.020
@@ -200,16 +199,6 @@ def stale_synchronous(times: int, rows: list, K: int = 10_000, T: int = 1_000) -
     ]
 
 
-def the_slowest_of_a_million(times: int, rows: list, K: int = 1_000_000, draws: int = 10_000) -> None:
-    rng = np.random.default_rng(7)
-    m = medians(
-        times, one=lambda: sample_max(LAW, K, rng, draws), every=lambda: float(LAW.sample(rng, K).max())
-    )
-    rows.append(
-        ("slowest of K = 1e6, by one draw (of 1e4) / drawing all", m["one"] / draws, m["every"], 1e-5)
-    )
-
-
 def others(times: int, rows: list) -> None:
     X = draw(LAW, 10_000, 100, seed=7)
     around = lambda comm: ring.allreduce(comm, np.ones(6400))  # noqa: E731
@@ -234,7 +223,7 @@ def main() -> None:
     with part(
         "simulation", "Models of time, beside plain Python loops, simpy and the machine's memory."
     ) as rows:
-        for measure in (stale_synchronous, the_slowest_of_a_million, others, many_ranks):
+        for measure in (stale_synchronous, others, many_ranks):
             measure(times, rows)
 
 
