@@ -50,9 +50,9 @@ def chunk_bounds(n: int, K: int) -> list[int]:
 
 
 def exchange(comm: Comm, out: Any, to: int, into: Any, source: int) -> None:
-    """``comm.sendrecv`` of parts that may be empty: what is empty is not sent."""
+    """Send and receive at once, as ``comm.sendrecv`` does, parts that may be empty: what is empty is not sent."""
     arriving = comm.irecv(into, source) if len(into) else None
-    if len(out):
-        comm.send(out, to)
-    if arriving is not None:
-        arriving.wait()
+    leaving = comm.isend(out, to) if len(out) else None
+    for request in (arriving, leaving):
+        if request is not None:
+            request.wait()
