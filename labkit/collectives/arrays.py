@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.comm.base import describe, is_torch
+from labkit.comm.base import Comm, describe, is_torch
 
 
 def copy(x: Any) -> Any:
@@ -47,3 +47,12 @@ def chunks(x: Any, K: int) -> list[Any]:
 def chunk_bounds(n: int, K: int) -> list[int]:
     """Where the chunks of n elements begin and end, (K + 1,): chunk i is i n // K to (i + 1) n // K."""
     return [i * n // K for i in range(K + 1)]
+
+
+def exchange(comm: Comm, out: Any, to: int, into: Any, source: int) -> None:
+    """Send and receive at once, as ``comm.sendrecv`` does, parts that may be empty: what is empty is not sent."""
+    arriving = comm.irecv(into, source) if len(into) else None
+    leaving = comm.isend(out, to) if len(out) else None
+    for request in (arriving, leaving):
+        if request is not None:
+            request.wait()

@@ -89,13 +89,7 @@ def measure_link(
     """
     from labkit.comm import Processes, launch
 
-    integer("K", K, least=2)
-    integer("rounds", rounds, least=1)
-    integer("repeats", repeats, least=1)
-    if len(set(sizes)) < 3 or min(sizes) < 4:
-        raise ValueError(
-            f"sizes must be at least three different numbers of bytes >= 4, got {tuple(sizes)!r}"
-        )
+    _door(K, sizes, rounds, repeats)
     world = Processes() if world is None else world
     messages: list[Sample] = []
     allreduces: list[Sample] = []
@@ -112,6 +106,16 @@ def measure_link(
         except ValueError:
             if not left:
                 raise
+
+
+def _door(K: int, sizes: Sequence[int], rounds: int, repeats: int) -> None:
+    integer("K", K, least=2)
+    integer("rounds", rounds, least=1)
+    integer("repeats", repeats, least=1)
+    if len(set(sizes)) < 3 or min(sizes) < 4:
+        raise ValueError(
+            f"sizes must be at least three different numbers of bytes >= 4, got {tuple(sizes)!r}"
+        )
 
 
 def _fit(samples: list[Sample]) -> Fit:

@@ -19,13 +19,15 @@ import numpy as np
 
 from labkit.collectives.arrays import chunk_bounds, chunks, copy, empty, flat
 from labkit.collectives.base import AllReduce, Collective, Counts, Of
-from labkit.collectives.passes import SEGMENT_BYTES, go_round
-from labkit.comm.base import Comm, describe
+from labkit.comm.base import Comm, Request, describe
+
+#: Vectors up to so many bytes are short.
+SHORT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Ring(AllReduce):
-    """Each chunk is added up once and then copied. segment_bytes: longer chunks travel in segments of so many bytes.
+class _Ring(AllReduce):
+    """Each chunk is added up once and then copied.
 
     >>> from labkit import launch
     >>> launch(lambda comm: ring.allreduce(comm, np.arange(4.0) * comm.rank), 3).results[0]
@@ -33,31 +35,14 @@ class Ring(AllReduce):
     """
 
     name: ClassVar[str] = "ring"
-    segment_bytes: int = SEGMENT_BYTES
-
-    def textbook(self, comm: Comm, x: Any) -> Any:
-        """The ring as one would say it, a send and a receive a round: what ``allreduce`` must agree with, bit for bit."""
-        total = copy(x)
-        with comm.collective(self._label(comm, x), x):
-            part = chunks(flat(total), comm.K)
-            right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-            for j in range(comm.K - 1):  # reduce-scatter: pass on what has been added so far
-                outgoing, mine = part[(comm.rank - j) % comm.K], part[(comm.rank - j - 1) % comm.K]
-                inbox = empty(mine, len(mine))
-                comm.sendrecv(outgoing, right, inbox, left)
-                mine += inbox
-            for j in range(comm.K - 1):  # all-gather: pass on what is finished
-                outgoing, mine = part[(comm.rank + 1 - j) % comm.K], part[(comm.rank - j) % comm.K]
-                comm.sendrecv(outgoing, right, mine, left)
-        return total
 
     def _add_up(self, comm: Comm, total: Any) -> None:
         self.among(comm, total, range(comm.K))
 
     def among(self, comm: Comm, total: Any, ranks: Sequence[int]) -> None:
-        """Replace the vector ``total`` (n,) by its sum over ``ranks``: the textbook's messages, made fast (``passes``)."""
+        """Replace the vector ``total`` (n,) by its sum over ``ranks``."""
         at = ranks.index(comm.rank)
-        go_round(comm, total, ranks, at, self.segment_bytes, reduce=True, gather=True)
+        _around(comm, total, ranks, at, len(ranks) - 1, len(ranks) - 1)
 
     def _serial(self, K: Counts) -> tuple[Any, Any]:
         return 2 * (K - 1), 2 * (K - 1) / K
@@ -99,7 +84,7 @@ class _ReduceScatter(Collective):
 
     def among(self, comm: Comm, total: Any, ranks: Sequence[int]) -> None:
         """Replace chunk i of the vector ``total`` (n,), on the i-th of ``ranks``, by its sum; the rest of it is used up."""
-        go_round(comm, total, ranks, ranks.index(comm.rank) - 1, reduce=True, gather=False)
+        _around(comm, total, ranks, ranks.index(comm.rank) - 1, len(ranks) - 1, 0)
 
     def _serial(self, K: Counts) -> tuple[Any, Any]:
         return K - 1, (K - 1) / K
@@ -144,7 +129,7 @@ class _AllGather(Collective):
 
     def among(self, comm: Comm, total: Any, ranks: Sequence[int]) -> None:
         """Replace every chunk of the vector ``total`` (n,) but the i-th, on the i-th of ``ranks``, by its owner's."""
-        go_round(comm, total, ranks, ranks.index(comm.rank), reduce=False, gather=True)
+        _around(comm, total, ranks, ranks.index(comm.rank), 0, len(ranks) - 1)
 
     def _serial(self, K: Counts) -> tuple[Any, Any]:
         return K - 1, (K - 1) / K
@@ -154,6 +139,36 @@ class _AllGather(Collective):
         return chunk.sum() - np.roll(chunk, -1)  # all but its right neighbour's
 
 
+def _around(comm: Comm, total: Any, ranks: Sequence[int], first: int, added: int, kept: int) -> None:
+    """This worker's part in a ring: it sends chunk ``first`` of ``total`` (n,) to the right, and passes on what comes.
+
+    From the left come the chunk before ``first``, the one before that, and so on. The first ``added`` of them are added to
+    this worker's own, the next ``kept`` replace it. In a short vector all receives are posted before the first send, so that
+    no message waits for its receiver; else each is posted before the send that leaves with it.
+    """
+    K, at, part = len(ranks), ranks.index(comm.rank), chunks(total, len(ranks))
+    order = [part[(first - j) % K] for j in range(added + kept + 1)]
+    ahead = added + kept if len(total) * total.itemsize <= SHORT_BYTES else 1
+    inbox = [empty(total, -(-len(total) // K)) for _ in range(min(ahead, added))]
+    into = [inbox[j % ahead][: len(mine)] if j < added else mine for j, mine in enumerate(order[1:])]
+
+    def receive(j: int) -> Request | None:
+        return comm.irecv(into[j], ranks[at - 1]) if j < len(into) and len(into[j]) else None
+
+    arriving = [receive(j) for j in range(ahead)]
+    leaving = []
+    for j, mine in enumerate(order[1:]):
+        if len(order[j]):
+            leaving.append(comm.isend(order[j], ranks[(at + 1) % K]))
+        if (request := arriving[j]) is not None:
+            request.wait()
+            if j < added:
+                mine += into[j]
+        arriving.append(receive(j + ahead))
+    for sent in leaving:
+        sent.wait()
+
+
 def own_chunk(comm: Comm, n: int) -> tuple[int, int]:
     """Where this rank's chunk of n elements begins and ends."""
     low, high = chunk_bounds(n, comm.K)[comm.rank : comm.rank + 2]
@@ -161,7 +176,7 @@ def own_chunk(comm: Comm, n: int) -> tuple[int, int]:
 
 
 #: Reduce-scatter, then all-gather.
-ring = Ring()
+ring = _Ring()
 #: The ring's first half: ``reduce_scatter(comm, x)``.
 reduce_scatter = _ReduceScatter()
 #: The ring's second half: ``all_gather(comm, part, n)``.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,13 +37,14 @@ class _Tree(AllReduce):
 
     def reduce_among(self, comm: Comm, total: Any, ranks: Sequence[int]) -> None:
         """Replace the vector ``total`` (n,) of the first of ``ranks`` by the sum over them; the others' are used up."""
-        parent, children = _family(ranks.index(comm.rank), len(ranks))
-        if children:
-            inbox = empty(total, len(total))
-            for child in children:
-                total += comm.recv(inbox, ranks[child])
-        if parent is not None:
-            comm.send(total, ranks[parent])
+        i, K, bit = ranks.index(comm.rank), len(ranks), 1
+        inbox = empty(total, len(total))
+        while bit < K and not i & bit:
+            if i + bit < K:
+                total += comm.recv(inbox, ranks[i + bit])
+            bit *= 2
+        if i > 0:
+            comm.send(total, ranks[i - bit])
 
     def _serial(self, K: Counts) -> tuple[Any, Any]:
         return 2 * least_rounds(K), 2 * least_rounds(K)
@@ -81,31 +81,20 @@ class _Broadcast(Collective):
 
     def among(self, comm: Comm, total: Any, ranks: Sequence[int]) -> None:
         """Replace the vector ``total`` (n,), n > 0, of all ``ranks`` by that of the first."""
-        parent, children = _family(ranks.index(comm.rank), len(ranks))
-        if parent is not None:
-            comm.recv(total, ranks[parent])
-        for child in reversed(children):
-            comm.send(total, ranks[child])
+        i, K = ranks.index(comm.rank), len(ranks)
+        bit = i & -i or 1 << least_rounds(K)  # the lowest bit of i; rank 0 has none
+        if i > 0:
+            comm.recv(total, ranks[i - bit])
+        while bit > 1:
+            bit //= 2
+            if i + bit < K:
+                comm.send(total, ranks[i + bit])
 
     def _serial(self, K: Counts) -> tuple[Any, Any]:
         return least_rounds(K), least_rounds(K)
 
     def _sent(self, K: int, n: int, of: Of) -> Counts:
         return _children(K) * of(n)
-
-
-@lru_cache(maxsize=256)
-def _family(i: int, K: int) -> tuple[int | None, tuple[int, ...]]:
-    """The parent and the children, nearest first, of node i of a binomial tree of K."""
-    children: list[int] = []
-    bit = 1
-    while bit < K:
-        if i & bit:
-            return i - bit, tuple(children)
-        if i + bit < K:
-            children.append(i + bit)
-        bit *= 2
-    return None, tuple(children)
 
 
 def _children(K: int) -> Counts:

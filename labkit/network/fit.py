@@ -158,11 +158,7 @@ def fit(
         raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level!r}")
     known = _known(alpha, beta, any(s.handled for s in samples))
     unknown = np.isnan(known)
-    names = [n for n, is_unknown in zip(NAMES, unknown, strict=True) if is_unknown]
-    if not names:
-        raise ValueError(f"alpha or beta must be left to fit, got alpha = {alpha!r}, beta = {beta!r}")
-    if len(samples) <= len(names):
-        raise ValueError(f"samples must be more than the unknowns ({', '.join(names)}), got {len(samples)}")
+    names = _asked(unknown, alpha, beta, samples)
     counts = [terms(s.form, s.K, s.nbytes) for s in samples]
     table = np.array([[c.messages, c.nbytes, s.handled] for c, s in zip(counts, samples, strict=True)])
     rest = np.array([c.seconds for c in counts]) + table[:, ~unknown] @ known[~unknown]
@@ -177,19 +173,13 @@ def fit(
     low, high = np.maximum(theta - half, 0.0), theta + half
     _determined((X * high / predicted[:, None]).max(axis=0), low, high, names, level, scatter)
 
-    value, low3, high3 = known.copy(), known.copy(), known.copy()
-    value[unknown], low3[unknown], high3[unknown] = theta, low, high
+    found = np.stack([known] * 3)  # the estimates, and the ends of their intervals
+    found[:, unknown] = theta, low, high
+    (a, a_low, a_high), (b, b_low, b_high), (o, o_low, o_high) = found.T.tolist()
+    link, beta_interval = Link(a, _inverse(b)), (_inverse(b_high), _inverse(b_low))
     return Fit(
-        Link(float(value[0]), _inverse(value[1])),
-        float(value[2]),
-        (float(low3[0]), float(high3[0])),
-        (_inverse(high3[1]), _inverse(low3[1])),
-        (float(low3[2]), float(high3[2])),
-        level,
-        samples,
-        residuals,
-        scatter,
-    )
+        link, o, (a_low, a_high), beta_interval, (o_low, o_high), level, samples, residuals, scatter
+    )  # fmt: skip
 
 
 # -- lack of fit -------------------------------------------------------------------------------------------
@@ -314,6 +304,18 @@ def _known(alpha: float | None, beta: float | None, any_handled: bool) -> Array:
             math.nan if any_handled else 0.0,
         ]
     )
+
+
+def _asked(
+    unknown: NDArray[np.bool_], alpha: float | None, beta: float | None, samples: tuple[Sample, ...]
+) -> list[str]:
+    """The names of the unknowns, of which there must be some, and more samples."""
+    names = [name for name, is_unknown in zip(NAMES, unknown, strict=True) if is_unknown]
+    if not names:
+        raise ValueError(f"alpha or beta must be left to fit, got alpha = {alpha!r}, beta = {beta!r}")
+    if len(samples) <= len(names):
+        raise ValueError(f"samples must be more than the unknowns ({', '.join(names)}), got {len(samples)}")
+    return names
 
 
 def _distinguishable(rows: Array, names: list[str], samples: tuple[Sample, ...]) -> None:

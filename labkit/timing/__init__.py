@@ -1,7 +1,6 @@
 """When things happen: laws of compute time, barrier policies, timelines, and who is late."""
 
-from labkit.timing.draws import draw
-from labkit.timing.fleets import OneStraggler, PerWorker, Trace
+from labkit.timing.fleets import OneStraggler, PerWorker, Trace, draw
 from labkit.timing.laws import (
     Constant,
     Fleet,
@@ -14,7 +13,7 @@ from labkit.timing.laws import (
     TruncatedNormal,
     Uniform,
 )
-from labkit.timing.order import expected_max, sample_max
+from labkit.timing.order import expected_max
 from labkit.timing.overlap import Overlap, overlap
 from labkit.timing.policy import (
     POLICIES,
@@ -27,7 +26,6 @@ from labkit.timing.policy import (
     parse_policy,
 )
 from labkit.timing.report import StragglerReport, straggler_report
-from labkit.timing.sweep import sweep
 from labkit.timing.timeline import Kind, Timeline
 from labkit.timing.updates import Updates
 
@@ -61,7 +59,5 @@ __all__ = [
     "expected_max",
     "overlap",
     "parse_policy",
-    "sample_max",
     "straggler_report",
-    "sweep",
 ]

@@ -1,4 +1,4 @@
-"""Fleets: K workers that need not be alike. One straggler, a law each, a recorded trace.
+"""Fleets: K workers that need not be alike. One straggler, a law each, a recorded trace; and all their times at once.
 
 Symbols as in `laws`: K workers, T steps, ``slowdown`` the straggler's lambda.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from labkit.checks import FloatArray, integer, matrix, number
 from labkit.timing.laws import Fleet, Law, Recorded, Scaled
@@ -93,3 +95,22 @@ class Trace(Fleet):
 
     def groups(self, K: int) -> dict[Law, int]:
         return self._each.groups(K)
+
+
+def draw(law: Fleet, K: int, T: int, seed: int) -> FloatArray:
+    """(K, T) times in seconds; row k holds the first T of ``law.stream(k, seed)``.
+
+    The matrix lies in memory step by step (Fortran order), as the recurrences of `policy` read it.
+
+    >>> draw(OneStraggler(Constant(0.1), slowdown=3.0), K=3, T=2, seed=0)
+    array([[0.3, 0.3],
+           [0.1, 0.1],
+           [0.1, 0.1]])
+    """
+    integer("T", T, least=1)
+    integer("seed", seed)
+    law.groups(K)  # refuses a K that the law does not fit
+    X = np.empty((K, T))
+    for k in range(K):
+        X[k] = law.worker(k)._times(np.random.default_rng([seed, k]).random(T))
+    return np.asfortranarray(X)

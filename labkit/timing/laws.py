@@ -87,9 +87,9 @@ class Law(Fleet):
         while True:
             yield from self.sample(rng, _BLOCK).tolist()
 
-    def _rows(self, q: FloatArray, first: int = 0) -> FloatArray:
-        """(n, T) times of n workers' streams from step ``first`` on; q: (n, T), 1 less their uniform numbers."""
-        return self._isf(q)
+    def _times(self, u: FloatArray) -> FloatArray:
+        """(T,) the first times of a stream, made of its uniform numbers u (T,)."""
+        return self._isf(1.0 - u)
 
 
 @dataclass(frozen=True)
@@ -273,8 +273,8 @@ class Scaled(Law):
     def stream(self, rank: int, seed: int) -> Iterator[float]:
         return (self.factor * x for x in self.base.stream(rank, seed))
 
-    def _rows(self, q: FloatArray, first: int = 0) -> FloatArray:
-        return self.factor * self.base._rows(q, first)
+    def _times(self, u: FloatArray) -> FloatArray:
+        return self.factor * self.base._times(u)
 
 
 @dataclass(frozen=True)
@@ -298,10 +298,10 @@ class Recorded(Law):
         yield from self.times
         raise ValueError(self._exhausted())
 
-    def _rows(self, q: FloatArray, first: int = 0) -> FloatArray:
-        if first + q.shape[1] > len(self.times):
+    def _times(self, u: FloatArray) -> FloatArray:
+        if len(u) > len(self.times):
             raise ValueError(self._exhausted())
-        return np.broadcast_to(self.times[first : first + q.shape[1]], q.shape)
+        return np.array(self.times[: len(u)])
 
     def _exhausted(self) -> str:
         n = len(self.times)

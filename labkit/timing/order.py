@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from labkit.checks import FloatArray, generator, number
+from labkit.checks import FloatArray, number
 from labkit.extras import scipy
 from labkit.timing.fleets import Trace
 from labkit.timing.laws import Constant, Fleet, Law, Pareto, Recorded, Scaled
@@ -69,22 +69,6 @@ def expected_shortfall(law: Fleet, K: int, x: float) -> float:
         for one, n in groups.items():
             log_cdf += n * np.log1p(-one.sf(at))
     return float(np.sum(weight * np.exp(log_cdf)))
-
-
-def sample_max(
-    law: Fleet, K: int, rng: np.random.Generator, shape: int | tuple[int, ...] = ()
-) -> float | FloatArray:
-    """Independent draws of the slowest of K workers' times, seconds, of the given shape.
-
-    One uniform number a draw for each group of workers alike, however many they are.
-    """
-    generator(rng)
-    slowest = np.zeros(shape)
-    for one, n in law.groups(K).items():
-        with np.errstate(divide="ignore"):
-            q = -np.expm1(np.log(np.asarray(rng.random(shape))) / n)
-        slowest = np.maximum(slowest, one.isf(q))
-    return float(slowest) if slowest.ndim == 0 else slowest
 
 
 def _alike(law: Law, K: int) -> float:

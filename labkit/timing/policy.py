@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from labkit.checks import FloatArray, integer, matrix, number
-from labkit.timing.draws import MANY, compiled
 from labkit.timing.queue import serve
 from labkit.timing.timeline import Kind, Timeline
 from labkit.timing.updates import Updates
@@ -252,13 +251,12 @@ class StaleSynchronous:
         kinds = Kind.COMPUTE, Kind.COMMUNICATE, Kind.WAIT
         return Timeline.from_marks(start.T, arrive.T, pushed.T, leave.T, kinds=kinds, where=_where(self))
 
-    def ends(self, X: ArrayLike, comm_s: float = 0.0, *, checked: bool = False) -> FloatArray:
+    def ends(self, X: ArrayLike, comm_s: float = 0.0) -> FloatArray:
         """(T,) seconds at which the slowest worker has finished each step, communication included.
 
         Same recurrence, for big K and T: no timeline, one vector in place. X is (K, T), or (K, T, R) for R independent
         replicas, and the answer then (T, R). Fastest where step t of all workers lies together in memory, as `draw` makes
-        it. ValueError for a time that is negative or not finite; ``checked=True`` says that X is known to be good (the
-        same times for another slack) and saves the time to look.
+        it. ValueError for a time that is negative or not finite.
 
         >>> X = [[1.0, 3.0, 1.0], [3.0, 1.0, 1.0]]
         >>> StaleSynchronous(0).ends(X), StaleSynchronous(1).ends(X)
@@ -271,13 +269,8 @@ class StaleSynchronous:
         steps = np.require(np.moveaxis(X, 1, 0), requirements=["C", "A"])
         M = np.empty((len(steps), *steps.shape[2:]))
         F = np.zeros(steps.shape[1:])
-        if X.ndim == 2 and X.size >= MANY and (fused := compiled()):
-            most = fused.stale_synchronous_inplace(steps, F, M, 0, min(self.slack, len(M)), comm_s)
-            if most <= fused.LARGEST and np.isfinite(M).all():
-                return M
-            F[:] = 0.0  # something is odd: what, is said below
         for t, x in enumerate(steps):
-            if not checked and not x.min() >= 0:  # refuses nan too; here, where x is about to be read anyway
+            if not x.min() >= 0:  # refuses nan too; here, where x is about to be read anyway
                 raise ValueError(f"X must hold finite seconds >= 0, got {x.min()!r} at step {t}")
             if t > self.slack:
                 np.maximum(F, M[t - 1 - self.slack], out=F)

@@ -93,6 +93,10 @@ class StragglerReport:
                 f"{self.times_last[list(self.stragglers)].sum()} of {self.S} points, each more often than "
                 f"chance explains (false-alarm rate {self.false_alarm:g})."
             )
+        return self._of_nobody(worst, count)
+
+    def _of_nobody(self, worst: int, count: str) -> str:
+        """The verdict where no straggler is named. count: how often rank ``worst`` was last, in words."""
         if not self.times_last.any():
             return f"Nobody is late: at none of {self.S} points was one worker alone the last."
         if not self.block:
@@ -108,7 +112,7 @@ class StragglerReport:
             )
         return (
             f"Everyone's noise: rank {worst} was {count} and nobody more often, which chance alone explains "
-            f"(probability up to {p:.2g} among {self.K} workers alike)."
+            f"(probability up to {self.p_values[worst]:.2g} among {self.K} workers alike)."
         )
 
     def __str__(self) -> str:
@@ -148,17 +152,12 @@ def straggler_report(timeline: Timeline, false_alarm: float = 0.01) -> Straggler
         zero, none = np.zeros(K), np.zeros(K, dtype=np.int64)
         return StragglerReport(K, S, int((~complete).sum()), zero, none, zero, 0.0, np.ones(K), false_alarm)
 
-    betainc = scipy("special").betainc
-    lead, who = _lead(A, np.abs(A).max())
+    scale = float(np.abs(A).max())
+    lead, who = _lead(A, scale)
     times_last = np.bincount(who[lead > 0], minlength=K)
     caused = (K - 1.0) * np.bincount(who, lead, minlength=K).astype(np.float64)
     late = A - A.min(axis=0)
-    m = _block(late, _needed(K, false_alarm), _TIE * float(np.abs(A).max()))
-    blocks = S // max(m, 1)
-    lead, who = _lead(_means(late, max(m, 1)), np.abs(A).max())
-    counts = np.bincount(who[lead > 0], minlength=K) * (m > 0)
-    # P(Binomial(n, 1/K) >= c) is the regularised incomplete beta function I_{1/K}(c, n - c + 1); 1 for c = 0
-    tail = np.where(counts > 0, betainc(np.maximum(counts, 1), blocks - counts + 1, 1 / K), 1.0)
+    m = _block(late, _needed(K, false_alarm), _TIE * scale)
     return StragglerReport(
         K=K,
         S=S,
@@ -167,10 +166,22 @@ def straggler_report(timeline: Timeline, false_alarm: float = 0.01) -> Straggler
         times_last=times_last,
         caused_s=caused,
         waited_s=float((A.max(axis=0) - A).sum()),
-        p_values=np.minimum(K * tail, 1.0),
+        p_values=_p_values(late, m, scale),
         false_alarm=false_alarm,
         block=m,
     )
+
+
+def _p_values(late: FloatArray, m: int, scale: float) -> FloatArray:
+    """(K,) probabilities that a rank among alike workers is last in so many blocks of m points, times K, at most 1."""
+    K, S = late.shape
+    if m == 0:
+        return np.ones(K)
+    lead, who = _lead(_means(late, m), scale)
+    counts = np.bincount(who[lead > 0], minlength=K)
+    # P(Binomial(n, 1/K) >= c) is the regularised incomplete beta function I_{1/K}(c, n - c + 1); 1 for c = 0
+    tail = scipy("special").betainc(np.maximum(counts, 1), S // m - counts + 1, 1 / K)
+    return np.where(counts > 0, np.minimum(K * tail, 1.0), 1.0)
 
 
 def _needed(K: int, false_alarm: float) -> int:

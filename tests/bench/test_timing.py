@@ -44,7 +44,7 @@ def test_every_part_of_the_table_runs_on_a_small_scale(timing, capsys):
     pytest.importorskip("simpy")
     rows: list = []
     timing.stale_synchronous(1, rows, K=20, T=100)
-    timing.thousands(1, rows, K=16, hosts=4, each=3)
+    timing.many_ranks(1, rows, K=16, hosts=4, each=3)
     from_table = sys.modules["table"]
     from_table.show(rows)
     lines = capsys.readouterr().out.splitlines()

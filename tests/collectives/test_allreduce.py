@@ -51,15 +51,6 @@ def test_every_rank_ends_with_the_same_bits_of_the_sum_and_sends_what_is_priced(
     assert run.messages_sent.tolist() == way.messages(K, n).tolist()
 
 
-@given(K=st.integers(1, 8), n=st.integers(0, 40))
-@settings(max_examples=40, deadline=None)
-def test_the_fast_ring_is_the_textbooks_ring_bit_for_bit(K, n):
-    fast = launch(reduce, K, ring.allreduce, n, np.float32)
-    plain = launch(reduce, K, ring.textbook, n, np.float32)
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(fast.results, plain.results, strict=True))
-    assert fast.bytes_sent.tolist() == plain.bytes_sent.tolist()
-
-
 @pytest.fixture(scope="module", params=[1, 2, 3, 4, 5])
 def pool(request):
     """K workers that stand ready for all algorithms."""
@@ -126,21 +117,14 @@ def test_memory_that_cannot_be_reduced_in_place_is_refused():
 @pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 6, 8, 11, 13, 16, 21])
 @pytest.mark.parametrize("link", [Link(1e-4, 1e9), Link(0.0, 1e8), Link(1e-3, float("inf"))])
 def test_the_simulated_time_is_the_closed_form(name, K, link):
-    n = 16 * K  # K, 2, and the largest power of two up to K divide n: the forms assume it
+    n = 2 * K  # K divides n, and so does every number of columns: the forms assume it
     way = all_for(K)[name]
     run = launch(reduce, K, way.allreduce, n, np.float32, world=Simulated(link=link))
     assert run.elapsed_s == pytest.approx(way.time(K, 4 * n, link), rel=1e-9)
 
 
-@pytest.mark.parametrize("K", [2, 6, 12])
-def test_the_textbooks_ring_takes_as_long_as_the_fast_one(K):
-    link = Link(1e-4, 1e9)
-    run = launch(reduce, K, ring.textbook, 240 * K, np.float32, world=Simulated(link=link))
-    assert run.elapsed_s == pytest.approx(ring.time(K, 960 * K, link), rel=1e-9)
-
-
 @pytest.mark.parametrize("K", [3, 4, 5, 8])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "doubling"])  # where both ends add
 def test_a_nan_has_the_same_bits_everywhere(name, K):
     def f(comm):
         x = np.array([0x7FC00000 + comm.rank] * 9, dtype=np.uint32).view(np.float32)  # a NaN that says whose

@@ -102,12 +102,13 @@ def test_at_the_edges_one_shape_is_another(K, nbytes):
     assert halves == pytest.approx(ring.time(K, nbytes, BOTH), rel=1e-14)
     around = pytest.approx(ring.time(K, nbytes, endless), rel=1e-12)  # as many bytes
     assert torus.time(K, nbytes, endless) == around == server.time(K, nbytes, endless)
+    assert halving.time(K, nbytes, endless) == around
+    assert halving.rounds(K) == tree.rounds(K)
     power = 1 << (K.bit_length() - 1)
-    assert halving.time(power, nbytes, endless) == pytest.approx(ring.time(power, nbytes, endless), rel=1e-12)
-    assert halving.rounds(power) == tree.rounds(power) == 2 * doubling.rounds(power)
+    assert tree.rounds(power) == 2 * doubling.rounds(power)
 
 
-def test_the_folds_powers_are_exact_where_floating_logarithms_are_not():
+def test_the_rounds_of_doubling_are_exact_where_floating_logarithms_are_not():
     for m in (1, 10, 52, 53, 60, 62):
         assert doubling.rounds(2**m) == m
         assert doubling.rounds(2**m - 1) == (m - 1 + 2 if m > 1 else 0)
@@ -168,7 +169,7 @@ def test_doubling_sends_the_whole_vector_in_every_round(K, n, itemsize):
     assert sent.max() == n * itemsize * (m + (extras > 0))
 
 
-@pytest.mark.parametrize("K", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 8, 12, 16])
 @pytest.mark.parametrize("way", [ring, halving, torus, server], ids=lambda way: way.name)
 def test_the_load_is_even_when_K_divides_n(way, K):
     np.testing.assert_array_equal(way.bytes(K, 160 * K, 4), np.full(K, 2 * 4 * 160 * (K - 1)))

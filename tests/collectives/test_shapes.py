@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit import Link, Processes, Simulated, launch
+from labkit import Link, Simulated, launch
 from labkit.collectives import (
     Hierarchical,
-    Ring,
     Server,
     Torus,
     hierarchical,
@@ -123,18 +122,3 @@ def test_a_torus_that_does_not_hold_K_workers_and_servers_that_are_not_there_are
 def test_hosts_that_are_too_few_are_refused():
     with pytest.raises(RuntimeError, match="hosts must name the host of each of the 3 ranks"):
         launch(lambda comm: Hierarchical((0, 0)).allreduce(comm, np.ones(4)), 3)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("K", [2, 3, 5])
-@pytest.mark.parametrize("segment_bytes", [1, 8, 40, 100])
-def test_a_ring_in_segments_is_the_textbooks_ring_bit_for_bit(K, segment_bytes):
-    def f(comm, n):
-        x = np.random.default_rng([4, comm.rank]).standard_normal(n)
-        y = x.copy()
-        Ring(segment_bytes).allreduce_inplace(comm, y)
-        return y.tobytes() == ring.textbook(comm, x).tobytes(), comm.bytes_sent
-
-    for n in (1, K, 5 * K, 31):
-        assert all(same for same, _ in launch(f, K, n).results)
-    assert all(same for same, _ in launch(f, K, 31, world=Processes(device="cpu")).results)

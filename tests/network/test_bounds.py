@@ -23,7 +23,7 @@ def test_no_price_beats_a_bound(way, K, nbytes, link):
 
 
 @given(
-    st.sampled_from([way.allreduce for way in ALL] + [ring.textbook]),
+    st.sampled_from([way.allreduce for way in ALL]),
     st.integers(1, 9),
     st.integers(0, 40),
     links,

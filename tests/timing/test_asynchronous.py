@@ -8,41 +8,22 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from labkit.timing import (
     Asynchronous,
-    Constant,
     Kind,
-    Pareto,
     ShiftedExponential,
     StaleSynchronous,
     Uniform,
     draw,
 )
-from labkit.timing.queue import _in_batches, _one_by_one, serve
+from labkit.timing.queue import serve
 
 SHAPES = array_shapes(min_dims=2, max_dims=2, max_side=7)
 MATRICES = arrays(np.float64, SHAPES, elements=st.floats(0, 10, allow_subnormal=False))
-TICKS = arrays(np.float64, SHAPES, elements=st.integers(0, 12).map(lambda n: n / 8))  # many ties, no rounding
 TIMES = st.sampled_from([0.0, 0.125, 0.5, 2.0])
 
 
 def same(a, b):
     for name in ("rank", "step", "kind", "start_s", "end_s", "arrivals_s", "names"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
-
-
-@settings(deadline=None, max_examples=150)
-@given(TICKS, st.sampled_from([0.0, 0.25]), st.sampled_from([0.125, 0.5, 2.0]))
-def test_batches_serve_in_the_same_order_at_the_same_times_ties_included(X, comm_s, server_s):
-    np.testing.assert_array_equal(_in_batches(X, comm_s, server_s), _one_by_one(X, comm_s, server_s))
-
-
-@pytest.mark.parametrize(
-    "law", [Uniform(0.9, 1.1), ShiftedExponential(0.0, 1.0), Pareto(0.1, 1.5), Constant(0.3)]
-)
-@pytest.mark.parametrize("load", [0.05, 0.9, 3.0])
-def test_batches_equal_one_by_one_to_the_last_bit_however_busy_the_server(law, load):
-    X = draw(law, 60, 40, seed=3)
-    server_s = load * law.mean / 60
-    np.testing.assert_array_equal(_in_batches(X, 0.01, server_s), _one_by_one(X, 0.01, server_s))
 
 
 @settings(deadline=None, max_examples=60)

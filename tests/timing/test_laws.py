@@ -22,7 +22,6 @@ from labkit.timing import (
     Uniform,
     draw,
 )
-from labkit.timing.draws import hashed
 
 PAIRS = [
     (Uniform(0.08, 0.12), stats.uniform(0.08, 0.04)),
@@ -98,22 +97,6 @@ def test_a_stream_comes_from_the_seed_and_the_rank_and_nothing_else():
     np.testing.assert_array_equal(X, draw(law, 9, 50, seed=5)[:4])  # more workers change nobody's times
     assert len(np.unique(X)) == X.size
     assert not np.array_equal(X, draw(law, 4, 50, seed=6))
-
-
-@pytest.mark.parametrize("seed", [0, 7, 2**31, 2**32 + 1, 2**64 - 1, 2**130 + 3])
-def test_the_seeds_of_all_ranks_hashed_together_are_numpys(seed):
-    expected = [np.random.SeedSequence([seed, k]).generate_state(4, np.uint64) for k in range(40)]
-    np.testing.assert_array_equal(hashed(seed, 40), expected)
-
-
-def test_a_big_matrix_is_drawn_in_blocks_that_show_nowhere():
-    law = OneStraggler(ShiftedExponential(0.1, 0.2), 3.0, rank=90)
-    X = draw(law, 200, 1000, seed=3)  # several blocks of ranks, the straggler in the middle of one
-    for k in (0, 31, 32, 63, 64, 89, 90, 91, 199):
-        assert list(itertools.islice(law.stream(k, 3), 1000)) == X[k].tolist()
-    np.testing.assert_array_equal(
-        draw(law, 91, 40_000, seed=3)[:, :1000], X[:91]
-    )  # a row longer than a block
 
 
 def test_a_straggler_draws_what_it_would_have_drawn_times_the_slowdown():

@@ -20,7 +20,6 @@ from labkit.timing import (
     Uniform,
     draw,
     expected_max,
-    sample_max,
 )
 from labkit.timing.order import _alike, _quadrature
 
@@ -143,11 +142,3 @@ def test_a_million_workers_cost_milliseconds(law):
         return time.perf_counter() - began
 
     assert min(seconds() for _ in range(5)) < 0.020
-
-
-@pytest.mark.parametrize("law", [*SMOOTH, *MIXED], ids=repr)
-def test_one_draw_of_the_maximum_has_the_law_of_the_maximum_of_draws(law):
-    # Two-sample Kolmogorov-Smirnov, false alarm 1e-6 a law; seeds fixed.
-    n, K = 20_000, 4
-    ours = sample_max(law, K, np.random.default_rng(1), n)
-    assert stats.ks_2samp(ours, draw(law, K, n, seed=2).max(axis=0)).pvalue > 1e-6

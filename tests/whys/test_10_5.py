@@ -217,10 +217,10 @@ def test_why_10_5_hosts(H, L):
 def test_why_10_5_seats(m):
     K = 2**m
     seats = {"packed": [k // (K // 2) for k in range(K)], "in turn": [k % 2 for k in range(K)]}
-    box = {"packed": (2 * (K - 1) / K, K / 2), "in turn": (K - 1, 1)}
+    box = {"packed": (2 * (K - 1) / K, 2 * (K * K - 1) / (3 * K)), "in turn": (K - 1, 1)}
     for name, host in seats.items():
         ring = 2 * (K - 1) * sum(host[k] == 0 != host[(k + 1) % K] for k in range(K)) / K
         halving = 2 * sum(
-            h / K for h in (2**i for i in range(m)) for k in range(K) if host[k] == 0 != host[k ^ h]
+            h / K for h in (2**i for i in range(m)) for k in range(K) if host[k] == 0 != host[(k + h) % K]
         )
         assert (ring, halving) == pytest.approx(box[name])

@@ -17,7 +17,7 @@ const FORMS = {
   ring: (K, nbytes, link) => 2 * (K - 1) * message(nbytes / K, link),
   tree: (K, nbytes, link) => 2 * (floorLog2(K) + folds(K)) * message(nbytes, link),
   halving: (K, nbytes, link) =>
-    2 * floorLog2(K) * link.alpha + (2 * (1 - 2 ** -floorLog2(K)) * nbytes) / link.beta + 2 * folds(K) * message(nbytes, link),
+    2 * (floorLog2(K) + folds(K)) * link.alpha + (2 * (K - 1) * nbytes) / K / link.beta,
   doubling: (K, nbytes, link) => (floorLog2(K) + 2 * folds(K)) * message(nbytes, link),
   naive: (K, nbytes, link) => 2 * (K - 1) * message(nbytes, link),
 };
@@ -37,7 +37,7 @@ function step(K, { P, itemsize, t_comp, alpha, beta, algorithm, buckets, backwar
 // The smallest K whose all-reduce takes longer than the computation; null if there is none.
 function takeover(state) {
   const longer = (K) => step(K, state).t_comm > state.t_comp * TIE;
-  if (state.algorithm === "ring" || state.algorithm === "naive") {
+  if (["ring", "naive", "halving"].includes(state.algorithm)) {
     if (!longer(MOST)) return null; // grows with K
     let [low, high] = [1, MOST];
     while (high - low > 1) {
