@@ -1,33 +1,47 @@
-"""The labs' cells that compute on a device, on one that is not the CPU. (On the CPU every notebook is executed anyway.)"""
+"""The labs' cells that start processes or ask for a device, on pretended GPUs; on GPUs, `make gpu` runs them."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import cells  # noqa: E402
-import pretend  # noqa: E402
+from pretended.device import AVAILABLE  # noqa: E402
 
-no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
-too_old = pytest.mark.skipif(not pretend.AVAILABLE, reason="this torch takes no device in Python")
+DAILY = ("10_1_empirical_risk", "10_5_all_reduce", "10_7_local_steps", "a_sharded_training")
 
 
+@pytest.mark.processes
+@pytest.mark.skipif(not AVAILABLE, reason="this torch takes no device in Python")
 @pytest.mark.parametrize(
-    "device",
-    [pytest.param("pretend", marks=too_old), pytest.param("cuda", marks=[pytest.mark.gpu, no_gpu])],
+    "lab", [pytest.param(lab, marks=[] if lab in DAILY else pytest.mark.weekly) for lab in cells.labs()]
 )
-def test_the_labs_own_assertions_hold_on_a_device(device):
-    command = [sys.executable, str(HERE / "cells.py"), device]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_a_labs_own_assertions_hold_where_every_worker_has_a_pretended_gpu_of_its_own(ran, lab):
+    done = ran([sys.executable, HERE / "cells.py", "pretend", lab], timeout=280)
     said = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
-    assert [one for one in said if any(one.values())] == [] and len(said) == len(cells.LAST)
+    assert [(one["lab"], one["wrong"]) for one in said] == [(lab, "")], done.stderr
+
+
+def test_a_chosen_cell_starts_processes_or_asks_for_a_device_and_has_all_that_it_takes():
+    notebook = [
+        "import numpy as np\nfrom labkit import Processes, launch, machine",
+        "def f(comm):\n    return helper(comm)",
+        "x = 3",
+        "def helper(comm):\n    return x",
+        "print(x)",
+        "pool = Processes().ready(2)",
+        "run = launch(f, 2, world=Processes(pool=pool))",
+        "print(run.results)",
+        "y = torch.ones(2, device=machine.device())",
+    ]
+    assert cells.touching(notebook) == {5, 6, 8}
+    chosen = cells.needed(notebook, cells.touching(notebook))
+    assert chosen == [notebook[i] for i in (0, 1, 2, 3, 5, 6, 8)]

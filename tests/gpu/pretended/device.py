@@ -110,6 +110,9 @@ class There(torch.Tensor):
     def data_ptr(self) -> int:
         return self.here.data_ptr()
 
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.here.untyped_storage()
+
     def tolist(self) -> Any:
         return self.here.tolist()
 
@@ -170,6 +173,8 @@ def use() -> None:
 
 def _mend() -> None:
     """What torch does in C++, where no device in Python can follow."""
+    import torch.distributed.optim  # torch compiles it, and with it what stands for torch.tensor then
+
     make, move = torch.tensor, torch.Tensor.to
 
     def tensor(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
@@ -182,13 +187,7 @@ def _mend() -> None:
     def to(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return move(x, *map(numbered, args), **{k: numbered(v) for k, v in kwargs.items()})
 
-    resize = torch.UntypedStorage.resize_
-
-    def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
-        """They have no memory of their own, so there is none to give back."""
-        return storage if storage.device.type == "pretend" else resize(storage, size)
-
-    torch.tensor, torch.Tensor.to, torch.UntypedStorage.resize_ = tensor, to, resize_
+    torch.tensor, torch.Tensor.to = tensor, to
 
 
 def stay_in_this_thread() -> None:
