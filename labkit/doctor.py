@@ -27,6 +27,12 @@ from labkit.network import Fit
 from labkit.plan.units import written
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
+#: What pip calls a module's package, if not as Python does.
+_ON_PIP = {
+    "jupyter_book": "jupyter-book",
+    "labkit": "distributed-optimisation-labkit",
+    "sklearn": "scikit-learn",
+}
 _SIGNS = {True: "✓", False: "✗", None: " "}
 
 
@@ -150,7 +156,8 @@ def _python() -> _Found:
 
 def _packages() -> _Found:
     found = [name for name in ("labkit", "numpy", "scipy") if importlib.util.find_spec(name)]
-    versions = {d.name: d.version for name in found for d in importlib.metadata.distributions(name=name)}
+    installed = importlib.metadata.distributions
+    versions = {name: d.version for name in found for d in installed(name=_ON_PIP.get(name, name))}
     yield ", ".join(f"{name} {versions.get(name, 'from source')}" for name in found), True, ""
 
 
@@ -235,15 +242,20 @@ def _emulated() -> _Found:
 
 
 def _extras() -> _Found:
-    for names, extra, without in (
+    for names, purpose, without in (
         (("scipy",), "scipy", "fewer laws and closed forms"),
         (("matplotlib",), "plots", "no figures"),
         (("ipykernel", "ipywidgets", "sklearn"), "notebooks", "notebooks without sliders or digits"),
-        (("jupyter_book",), "book", "`make book` installs what it needs in its own environment"),
+        (("jupyter_book",), "book", "the book cannot be built here"),
     ):
         missing = [n for n in names if importlib.util.find_spec(n) is None]
-        advice = f"without {', '.join(missing)}: {without}; pip install 'labkit[{extra}]'"
-        yield f"for {extra}: {', '.join(n for n in names if n not in missing) or 'none'}", not missing, advice
+        install = " ".join(_ON_PIP.get(n, n) for n in missing)
+        advice = f"without {', '.join(missing)}: {without}; pip install {install}"
+        yield (
+            f"for {purpose}: {', '.join(n for n in names if n not in missing) or 'none'}",
+            not missing,
+            advice,
+        )
 
 
 def _browser() -> _Found:

@@ -68,7 +68,7 @@ def draw(law: Fleet, K: int, T: int, seed: int) -> FloatArray:
 
 @cache
 def compiled() -> Any:
-    """The module `fused`; None without numba (``pip install 'labkit[fast]'``), or where it finds no place for its cache."""
+    """The module `fused`; None without numba (``pip install numba``), or where it finds no place for its cache."""
     try:
         from labkit.timing import fused
     except (ImportError, RuntimeError):
