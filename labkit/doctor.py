@@ -27,12 +27,6 @@ from labkit.network import Fit
 from labkit.plan.units import written
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
-#: What pip calls a module's package, if not as Python does.
-_ON_PIP = {
-    "jupyter_book": "jupyter-book",
-    "labkit": "distributed-optimisation-labkit",
-    "sklearn": "scikit-learn",
-}
 _SIGNS = {True: "✓", False: "✗", None: " "}
 
 
@@ -155,9 +149,9 @@ def _python() -> _Found:
 
 
 def _packages() -> _Found:
-    found = [name for name in ("labkit", "numpy", "scipy") if importlib.util.find_spec(name)]
-    installed = importlib.metadata.distributions
-    versions = {name: d.version for name in found for d in installed(name=_ON_PIP.get(name, name))}
+    packages = {"labkit": "distributed-optimisation-labkit", "numpy": "numpy", "scipy": "scipy"}
+    found = [name for name in packages if importlib.util.find_spec(name)]
+    versions = {n: d.version for n in found for d in importlib.metadata.distributions(name=packages[n])}
     yield ", ".join(f"{name} {versions.get(name, 'from source')}" for name in found), True, ""
 
 
@@ -249,7 +243,7 @@ def _extras() -> _Found:
         (("jupyter_book",), "book", "the book cannot be built here"),
     ):
         missing = [n for n in names if importlib.util.find_spec(n) is None]
-        install = " ".join(_ON_PIP.get(n, n) for n in missing)
+        install = " ".join(missing).replace("sklearn", "scikit-learn")
         advice = f"without {', '.join(missing)}: {without}; pip install {install}"
         yield (
             f"for {purpose}: {', '.join(n for n in names if n not in missing) or 'none'}",

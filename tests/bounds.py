@@ -85,17 +85,16 @@ def errors(cells: list[Any]) -> list[str]:
     return found
 
 
-def run_lab(name: str) -> list[str]:
-    """Run a lab in this Python's kernel; its `errors`."""
+def run_lab(path: Path) -> list[str]:
+    """Run a notebook in its folder, in this Python's kernel; its `errors`."""
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
-    folder = ROOT / "notebooks"
-    nb = nbformat.read(folder / f"{name}.ipynb", as_version=4)
+    nb = nbformat.read(path, as_version=4)
     try:
         NotebookClient(
-            nb, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}
+            nb, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}}
         ).execute()
     except CellExecutionError as error:
         return [str(error)]
@@ -117,13 +116,15 @@ def main(versions: str, *instead: str) -> int:
         failed |= subprocess.run([python, "-m", "pytest", "-q", *tests], cwd=ROOT, env=env).returncode
     del env["MPLBACKEND"]  # the kernel chooses its own: inline
     for name in LABS:
-        failed |= subprocess.run([python, __file__, "lab", name], cwd=ROOT, env=env).returncode
+        lab = ROOT / "notebooks" / f"{name}.ipynb"
+        failed |= subprocess.run([python, __file__, "lab", lab], cwd=ROOT, env=env).returncode
     return failed
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["lab"]:
-        wrong = run_lab(sys.argv[2])
-        print("\n".join([f"{sys.argv[2]}: {'no error in any output' if not wrong else 'FAILED'}", *wrong]))
+        lab = Path(sys.argv[2]).resolve()
+        wrong = run_lab(lab)
+        print("\n".join([f"{lab.stem}: {'no error in any output' if not wrong else 'FAILED'}", *wrong]))
         sys.exit(bool(wrong))
     sys.exit(main(*sys.argv[1:]))

@@ -1,8 +1,9 @@
 """The house against its budget, `house.toml`: lines and public names a room, import circles, arrows that run up.
 
 A room is a folder of labkit, or of its companion labkit_book, or a file beside them; a public name, a function or class at a
-file's top level without an underscore before it (problem sets not counted). An arrow is an import, wherever in the file it stands; it runs up if it
-leads to a room that stands later in the budget's order. `python tests/house.py` prints the table; over budget is red.
+file's top level without an underscore before it (problem sets not counted). An arrow is an import, wherever in the file it
+stands; it runs up if it leads to a room that stands later in the budget's order, where the companion's rooms come last.
+`python tests/house.py` prints the table; over budget is red.
 """
 
 from __future__ import annotations

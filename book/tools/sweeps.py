@@ -1,7 +1,7 @@
 """Long sweeps: computed once, stored with machine, date and command, read and plotted by the labs.
 
-`notebooks/sweeps/NAME.py` defines `sweep()`, which returns what JSON can hold. `labkit_book/labs/sweeps/NAME.json` says what it
-returned, when, where, in how many seconds and from which text; a lab reads `data_file("sweeps/NAME.json")`.
+`notebooks/sweeps/NAME.py` defines `sweep()`, which returns what JSON can hold. `labkit_book/labs/sweeps/NAME.json` has what
+it returned, when, where, in how many seconds and from which text; a lab reads `data_file("sweeps/NAME.json")`.
 
     python book/tools/sweeps.py [NAME ...]     recompute these, or all
 """
