@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lab notebooks sweeps seeds pdf slides bench gpu lowest newest clean
+.PHONY: help book test check lab notebooks sweeps seeds pdf slides bench gpu lowest newest colab clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -68,6 +68,9 @@ lowest:  ## tests and two labs at the oldest versions pyproject.toml allows; ano
 
 newest:  ## the same at the newest versions there are, without our pins
 	@$(PYTHON) tests/bounds.py newest $(WITH)
+
+colab:  ## two labs from their first cell, at Colab's versions, with labkit from the wheel
+	@$(PYTHON) tests/bounds.py colab $(WITH)
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -149,8 +149,9 @@ def _python() -> _Found:
 
 
 def _packages() -> _Found:
-    found = [name for name in ("labkit", "numpy", "scipy") if importlib.util.find_spec(name)]
-    versions = {d.name: d.version for name in found for d in importlib.metadata.distributions(name=name)}
+    packages = {"labkit": "distributed-optimisation-labkit", "numpy": "numpy", "scipy": "scipy"}
+    found = [name for name in packages if importlib.util.find_spec(name)]
+    versions = {n: d.version for n in found for d in importlib.metadata.distributions(name=packages[n])}
     yield ", ".join(f"{name} {versions.get(name, 'from source')}" for name in found), True, ""
 
 
@@ -235,15 +236,20 @@ def _emulated() -> _Found:
 
 
 def _extras() -> _Found:
-    for names, extra, without in (
+    for names, purpose, without in (
         (("scipy",), "scipy", "fewer laws and closed forms"),
         (("matplotlib",), "plots", "no figures"),
         (("ipykernel", "ipywidgets", "sklearn"), "notebooks", "notebooks without sliders or digits"),
-        (("jupyter_book",), "book", "`make book` installs what it needs in its own environment"),
+        (("jupyter_book",), "book", "the book cannot be built here"),
     ):
         missing = [n for n in names if importlib.util.find_spec(n) is None]
-        advice = f"without {', '.join(missing)}: {without}; pip install 'labkit[{extra}]'"
-        yield f"for {extra}: {', '.join(n for n in names if n not in missing) or 'none'}", not missing, advice
+        install = " ".join(missing).replace("sklearn", "scikit-learn")
+        advice = f"without {', '.join(missing)}: {without}; pip install {install}"
+        yield (
+            f"for {purpose}: {', '.join(n for n in names if n not in missing) or 'none'}",
+            not missing,
+            advice,
+        )
 
 
 def _browser() -> _Found:

@@ -6,8 +6,8 @@ import importlib
 from typing import Any
 
 
-def need(module: str, extra: str) -> Any:
-    """``module``, loaded when first used; ImportError with the remedy, labkit's ``extra``, where its package is missing."""
+def need(module: str, install: str = "") -> Any:
+    """``module``, loaded when first used; ImportError where it is missing. install: what pip calls it, if not as Python."""
     package = module.partition(".")[0]
     try:
         return importlib.import_module(module)
@@ -15,11 +15,11 @@ def need(module: str, extra: str) -> Any:
         if error.name not in (package, module):
             raise
         raise ImportError(
-            f"this needs {package}, which is not installed: pip install 'labkit[{extra}]', or just {package}",
+            f"this needs {package}, which is not installed: pip install {install or package}",
             name=package,
         ) from None
 
 
 def scipy(part: str) -> Any:
     """The module ``scipy.<part>``, as `need` has it."""
-    return need(f"scipy.{part}", "scipy")
+    return need(f"scipy.{part}")

@@ -118,7 +118,7 @@ def clocks(uuid: str | None = None) -> list[Clock]:
     uuid: as torch has it, ``str(torch.cuda.get_device_properties(device).uuid)``.
     Raises ImportError without pynvml, RuntimeError where the driver does not tell; both in one sentence.
     """
-    nvml = need("pynvml", "gpu")
+    nvml = need("pynvml", install="nvidia-ml-py")
     try:
         nvml.nvmlInit()
         try:

@@ -1,18 +1,19 @@
-"""Does labkit hold at the oldest versions that pyproject.toml allows of whatever the labs need, and at the newest there are?
+"""Does labkit hold at the oldest versions that pyproject.toml allows of what the labs need, at the newest, and at Colab's?
 
-    python tests/bounds.py lowest [NAME==VERSION ...]
-    python tests/bounds.py newest [NAME==VERSION ...]
+    python tests/bounds.py lowest|newest|colab [NAME==VERSION ...]
 
-makes an environment of its own in `_build/lowest` or `_build/newest`, runs tests there, and runs labs from top to bottom. An
-error in any output fails, also one that its cell survives, as that of a figure which cannot be shown. The weekly workflow
-calls both (`make lowest`, `make newest`). NAME==VERSION stands for one that cannot be had here, as another torch without
-its gigabytes. Needs nothing but Python.
+makes an environment of its own in `_build/lowest`, say, runs tests there, and runs labs from top to bottom. An error in any
+output fails, also one that its cell survives, as that of a figure which cannot be shown. With Colab's versions labkit is not
+installed before, and no tests run: each lab stands with the wheel in a folder of its own, and its first cell installs it.
+The weekly workflow calls all three (`make lowest`, ...). NAME==VERSION stands for one that cannot be had here, as another
+torch without its gigabytes. Needs nothing but Python.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -31,6 +32,17 @@ RUNNERS = [
     "pytest>=9",
     "pytest-timeout",
     "pyyaml",
+]
+#: What Colab has (on 19 August 2026), as far as labs import it.
+COLAB = [
+    "anywidget==0.9.21",
+    "ipykernel==6.17.1",
+    "ipython==7.34.0",
+    "ipywidgets==7.7.1",
+    "matplotlib==3.10.0",
+    "numpy==2.1.3",
+    "scipy==1.16.3",
+    "torch==2.11.0",
 ]
 #: Two runs: IPython 7 puts a folder with a package `tests` onto the path, where worker processes would look for ours.
 TESTS = (
@@ -55,17 +67,17 @@ def requirements(extra: str | None = None) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = list(project["dependencies"]) if extra is None else []
     for line in project["optional-dependencies"][extra] if extra else ():
-        own = re.fullmatch(r"labkit\[(.+)\]", line)
+        own = re.fullmatch(r"distributed-optimisation-labkit\[(.+)\]", line)
         found += [r for name in own[1].split(",") for r in requirements(name.strip())] if own else [line]
     return found
 
 
 def constraints(versions: str) -> list[str]:
-    """Lines of a constraints file. ValueError unless `versions` is lowest or newest."""
-    if versions not in ("lowest", "newest"):
-        raise ValueError(f"versions must be lowest or newest, got {versions!r}")
-    if versions == "newest":
-        return []
+    """Lines of a constraints file. ValueError unless `versions` is lowest, newest or colab."""
+    if versions not in ("lowest", "newest", "colab"):
+        raise ValueError(f"versions must be lowest, newest or colab, got {versions!r}")
+    if versions != "lowest":
+        return COLAB if versions == "colab" else []
     kernel = [line for line in requirements("notebooks") if line.startswith("ipykernel")]
     wanted = [*requirements(), *requirements("labs"), *kernel]
     return sorted({re.sub(r">=([\w.]+).*", r"==\1", line) for line in wanted if ">=" in line})
@@ -85,21 +97,32 @@ def errors(cells: list[Any]) -> list[str]:
     return found
 
 
-def run_lab(name: str) -> list[str]:
-    """Run a lab in this Python's kernel; its `errors`."""
+def run_lab(path: Path) -> list[str]:
+    """Run a notebook in its folder, in this Python's kernel; its `errors`."""
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
-    folder = ROOT / "notebooks"
-    nb = nbformat.read(folder / f"{name}.ipynb", as_version=4)
+    nb = nbformat.read(path, as_version=4)
     try:
         NotebookClient(
-            nb, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}
+            nb, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}}
         ).execute()
     except CellExecutionError as error:
         return [str(error)]
     return errors([cell for cell in nb.cells if cell.cell_type == "code"])
+
+
+def with_wheel(python: Path, folder: Path, env: dict[str, str]) -> list[Path]:
+    """The labs, each in a folder of its own below `folder`, with the wheel beside it."""
+    command = [python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT]
+    subprocess.run(command, env=env, check=True)
+    alone = [folder / name / f"{name}.ipynb" for name in LABS]
+    for lab in alone:
+        lab.parent.mkdir()
+        shutil.copy(ROOT / "notebooks" / lab.name, lab)
+        shutil.copy(next(folder.glob("*.whl")), lab.parent)
+    return alone
 
 
 def main(versions: str, *instead: str) -> int:
@@ -111,19 +134,22 @@ def main(versions: str, *instead: str) -> int:
     python = home / "bin" / "python"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     env |= {"MPLBACKEND": "agg", "PIP_CONSTRAINT": str(home / "bounds.txt")}
-    subprocess.run([python, "-m", "pip", "install", "-q", f"{ROOT}[labs]", *RUNNERS], env=env, check=True)
+    before = [*pins, "nbclient"] if versions == "colab" else [f"{ROOT}[labs]", *RUNNERS]
+    subprocess.run([python, "-m", "pip", "install", "-q", *before], env=env, check=True)
     failed = 0
-    for tests in TESTS:
+    for tests in TESTS if versions != "colab" else ():
         failed |= subprocess.run([python, "-m", "pytest", "-q", *tests], cwd=ROOT, env=env).returncode
     del env["MPLBACKEND"]  # the kernel chooses its own: inline
-    for name in LABS:
-        failed |= subprocess.run([python, __file__, "lab", name], cwd=ROOT, env=env).returncode
+    labs = [ROOT / "notebooks" / f"{name}.ipynb" for name in LABS]
+    for lab in with_wheel(python, home / "labs", env) if versions == "colab" else labs:
+        failed |= subprocess.run([python, __file__, "lab", lab], cwd=ROOT, env=env).returncode
     return failed
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["lab"]:
-        wrong = run_lab(sys.argv[2])
-        print("\n".join([f"{sys.argv[2]}: {'no error in any output' if not wrong else 'FAILED'}", *wrong]))
+        lab = Path(sys.argv[2]).resolve()
+        wrong = run_lab(lab)
+        print("\n".join([f"{lab.stem}: {'no error in any output' if not wrong else 'FAILED'}", *wrong]))
         sys.exit(bool(wrong))
     sys.exit(main(*sys.argv[1:]))

@@ -207,7 +207,7 @@ def test_a_gpu_s_clock_and_what_holds_it_down_are_read(gpus, works, found, setti
 @pytest.mark.parametrize(
     ("nvml", "said"),
     [
-        (None, "pip install 'labkit[gpu]'"),
+        (None, "pip install nvidia-ml-py"),
         (NVML([], driver="none"), "NVML Shared Library Not Found"),
         (NVML([]), "no GPU"),
     ],

@@ -29,7 +29,7 @@ def direct() -> list[Requirement]:
         *project["dependencies"],
         *(r for extra in project["optional-dependencies"].values() for r in extra),
     ]
-    return [r for r in map(Requirement, lines) if r.name != "labkit"]
+    return [r for r in map(Requirement, lines) if r.name != "distributed-optimisation-labkit"]
 
 
 def pins(lines: list[str]) -> dict[str, Version]:

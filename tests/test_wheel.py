@@ -1,4 +1,4 @@
-"""The wheel: all of labkit, nothing else, no key; and it works beside numpy and greenlet."""
+"""The wheel: both packages, nothing else, no key; and what readers are told to install."""
 
 from __future__ import annotations
 
@@ -7,49 +7,36 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import closure
+import first_cell
 import numpy as np
-import pytest
+import own_wheel
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-NOT_SHIPPED = ("__pycache__", ".ipynb_checkpoints", "*.pyc")
+PACKAGES = ("labkit", "labkit_book")
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built offline from a copy (setuptools leaves its traces in the source)."""
-    source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "labkit", source / "labkit", ignore=shutil.ignore_patterns(*NOT_SHIPPED))
-    (source / "tests" / "exercises").mkdir(parents=True)  # what must stay behind has to be there to be left
-    shutil.copy(ROOT / "tests" / "exercises" / "key_2_2.py", source / "tests" / "exercises")
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-build-isolation",
-        "--no-deps",
-        "--no-index",
-        "-w",
-        "out",
-        ".",
-    ]
-    done = subprocess.run(build, cwd=source, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, done.stderr
-    return next((source / "out").glob("*.whl"))
-
-
-def test_the_wheel_carries_every_file_of_the_package_and_no_other(wheel: Path) -> None:
+def test_the_wheel_carries_every_file_of_both_packages_and_no_other(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     own = {name for name in names if ".dist-info/" not in name}
-    source = wheel.parents[1]
-    assert own == {p.relative_to(source).as_posix() for p in (source / "labkit").rglob("*") if p.is_file()}
+    files = (p for package in PACKAGES for p in (ROOT / package).rglob("*") if p.is_file())
+    left = ("__pycache__", ".ipynb_checkpoints")
+    assert own == {p.relative_to(ROOT).as_posix() for p in files if p.parent.name not in left}
     assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
+
+
+def test_labkit_imports_nothing_of_its_companion() -> None:
+    modules = {p: closure.imports(p.read_text("utf-8")) for p in (ROOT / "labkit").rglob("*.py")}
+    assert len(modules) > 100
+    assert not [p for p, names in modules.items() if any(m.startswith("labkit_book") for m, _ in names)]
 
 
 def test_no_key_is_in_the_wheel(wheel: Path) -> None:
@@ -131,6 +118,7 @@ def test_installed_beside_these_two_alone_it_imports_simulates_and_says_what_the
     for name in ("numpy*", "greenlet*"):
         for found in Path(np.__file__).parents[1].glob(name):
             (tmp_path / "here" / found.name).symlink_to(found)
+    shutil.rmtree(tmp_path / "here" / "labkit_book")
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", ALONE, str(tmp_path / "here")],
         cwd=tmp_path,
@@ -141,16 +129,83 @@ def test_installed_beside_these_two_alone_it_imports_simulates_and_says_what_the
     assert len(said) == 8, done.stderr
     assert said[1] == (
         "LaunchError: world='processes' needs torch and cloudpickle, not installed here (pip install "
-        "'labkit[torch]', or just torch cloudpickle); world='simulated' does not"
+        "torch cloudpickle); world='simulated' does not"
     )
 
-    def needs(package: str, extra: str) -> str:
-        return (
-            f"this needs {package}, which is not installed: pip install 'labkit[{extra}]', or just {package}"
-        )
-
-    matplotlib = [("matplotlib", "plots")] * 4
-    others = [("scipy", "scipy"), ("torch", "torch"), *matplotlib, ("ipywidgets", "labs")]
-    assert [said[0], *said[2:]] == [f"ImportError: {needs(*other)}" for other in others]
+    needs = "this needs {0}, which is not installed: pip install {0}".format
+    others = ["scipy", "torch", *["matplotlib"] * 4, "ipywidgets"]
+    assert [said[0], *said[2:]] == [f"ImportError: {needs(other)}" for other in others]
     assert done.returncode == 2  # the planner's example, on stderr after its arguments
-    assert done.stderr.splitlines()[-1] == f"labkit plan: {needs('scipy', 'scipy')}"
+    assert done.stderr.splitlines()[-1] == f"labkit plan: {needs('scipy')}"
+
+
+# -- what is asked for is ours, or one of our requirements --------------------------------------------------------
+
+
+def requirements() -> set[str]:
+    """Every package that pyproject.toml names, ours among them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    lines = [*project["dependencies"], *(line for extra in extras for line in extra), project["name"]]
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+def advised() -> Iterator[tuple[Path, str]]:
+    """(file, what it advises to install), a word each, in everything that a reader may see; not `.`, what is there."""
+    folders = [ROOT / name for name in (*PACKAGES, "book", "notebooks")]
+    files = [p for folder in folders for p in folder.rglob("*.*")] + [ROOT / "README.md"]
+    for path in files:
+        if path.suffix not in (".py", ".md", ".js", ".txt", ".yml", ".ipynb", ".html", ""):
+            continue
+        text = path.read_text(encoding="utf-8").replace('\\"', '"')
+        for line in re.findall(r"pip install ([^`\n;)\"]*)", text):
+            words = re.sub(r"\{.*?\}|(?<!\S)-(c \S+|\S+)", "", line.partition(". ")[0]).split()
+            asked = [word.strip("'.,/").replace(own_wheel.NAME, own_wheel.DISTRIBUTION) for word in words]
+            yield from ((path, word) for word in asked if word and word[0] != "[")
+        yield from ((path, found) for found in re.findall(r"(?<![\w-])labkit\[[a-z,]+\]", text))
+
+
+def test_whoever_is_told_to_install_something_is_told_a_package_of_ours_or_a_requirement() -> None:
+    found = list(advised())
+    assert {word for _, word in found} >= {"scipy", "nvidia-ml-py", "anywidget"}
+    known = requirements()
+    strangers = [(p, w) for p, w in found if canonicalize_name(re.sub(r"\[.*", "", w)) not in known]
+    assert not strangers
+
+
+def test_what_readers_are_told_to_install_can_be_installed_from_an_index_that_has_our_wheel_alone(
+    without_labkit: Any, tmp_path: Path
+) -> None:
+    environment = without_labkit(tmp_path / "environment")
+    install = ["-m", "pip", "install", "-q", "--dry-run"]
+    words = sorted({word for _, word in advised()})
+    assert environment.run(*install, "labkit", cwd=tmp_path).returncode, "this index has a stranger's package"
+    done = environment.run(*install, *words, f"{own_wheel.DISTRIBUTION}[labs]", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_first_cell_says_which_file_to_fetch_and_installs_it_when_it_is_there(
+    without_labkit: Any, wheel: Path, tmp_path: Path
+) -> None:
+    environment = without_labkit(tmp_path / "environment")
+    (tmp_path / "cell.py").write_text(first_cell.source(""), encoding="utf-8")
+    said = environment.run("cell.py", cwd=tmp_path).stderr.splitlines()[-1]
+    (name,) = re.findall(r"Download (\S+\.whl) from the book", said)
+    shutil.copy(wheel, tmp_path / name)
+    done = environment.run("cell.py", cwd=tmp_path)
+    assert "labkit is installed" in done.stdout, done.stderr
+    assert environment.run("-c", "from labkit_book.labs import published", cwd=tmp_path).returncode == 0
+    assert environment.run("cell.py", cwd=tmp_path).stdout == ""
+    doctor = environment.run("-m", "labkit", "doctor", "--quick", cwd=tmp_path)
+    assert f"labkit {own_wheel.PROJECT['version']}" in doctor.stdout
+
+
+def test_a_first_cell_does_not_take_a_stranger_s_package_for_ours(
+    without_labkit: Any, tmp_path: Path
+) -> None:
+    environment = without_labkit(tmp_path / "environment")
+    (tmp_path / "labkit").mkdir()
+    (tmp_path / "labkit" / "__init__.py").write_text("import nothing_that_is_here")
+    (tmp_path / "cell.py").write_text(first_cell.source(""), encoding="utf-8")
+    said = environment.run("cell.py", cwd=tmp_path).stderr.splitlines()[-1]
+    assert "Another package of the name labkit" in said and str(tmp_path / "labkit") in said

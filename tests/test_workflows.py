@@ -114,8 +114,17 @@ def test_the_lowest_bounds_are_those_of_all_that_labs_need() -> None:
         wanted = Requirement(line)
         assert wanted.specifier.contains(str(lowest[wanted.name].specifier).removeprefix("==")), line
     assert bounds.constraints("newest") == []
-    with pytest.raises(ValueError, match=r"versions must be lowest or newest, got 'oldest'"):
+    with pytest.raises(ValueError, match=r"versions must be lowest, newest or colab, got 'oldest'"):
         bounds.constraints("oldest")
+
+
+def test_colab_has_versions_that_pyproject_allows() -> None:
+    bounds = load("tests/bounds.py")
+    there = dict(line.split("==") for line in bounds.constraints("colab"))
+    wanted = [Requirement(r) for r in [*bounds.requirements(), *bounds.requirements("labs")]]
+    shared = [r for r in wanted if r.name in there]
+    assert len(shared) == len(there) - 1  # without the kernel, which is Colab's own
+    assert all(r.specifier.contains(there[r.name]) for r in shared)
 
 
 def test_a_stage_that_does_not_exist_is_refused_before_anything_runs() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import offered
+import own_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +38,7 @@ def build(root: Path = ROOT, pages: Sequence[str] = ()) -> int:
     if done.returncode:
         print(done.stdout)
         return done.returncode
+    own_wheel.make(root / "_build" / "html" / own_wheel.PLACE)
     offered.put(root)
     print(f"The book is at {root / '_build' / 'html' / 'index.html'} ({time.perf_counter() - began:.0f} s).")
     return 0

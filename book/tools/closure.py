@@ -1,4 +1,4 @@
-"""What a notebook's outputs can hang on: the files behind its imports, in labkit or beside it, whose change makes it stale.
+"""What a notebook's outputs can hang on: the files of our packages behind its imports, whose change makes it stale.
 
 Imports are followed name by name through a package's face (`from labkit.timing import draw` leads to the file that has
 `draw`), and as wholes from there on. A file that imports from labkit by a computed name brings its folder with it, and
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import myst
 
+PACKAGES = ("labkit", "labkit_book")
 COMPUTED = re.compile(r"import_module\(f\"labkit")
 
 
@@ -74,11 +75,7 @@ def reached(names: Iterable[tuple[str, str]], root: Path) -> list[Path]:
 
     while left:
         module, name = left.pop()
-        if module.partition(".")[0] != "labkit":
-            beside = root / "notebooks" / f"{module}.py"  # a module of the notebooks' own, and its data
-            if module and beside.is_file():
-                take(beside)
-                found |= set(beside.parent.glob(f"{module}.toml"))
+        if module.partition(".")[0] not in PACKAGES:
             continue
         path = file_of(root, f"{module}.{name}") if name else None
         if path is None and (path := file_of(root, module)) is None:
@@ -93,12 +90,13 @@ def reached(names: Iterable[tuple[str, str]], root: Path) -> list[Path]:
             for other in path.parent.rglob("*.py"):
                 take(other)
         take(path)
-    folders = {path.parent for path in found} - {root / "labkit"}
+    folders = {path.parent for path in found} - {root / package for package in PACKAGES}
     return sorted(found | {path for path, owner in data(root) if owner in folders})
 
 
 @cache
 def data(root: Path) -> tuple[tuple[Path, Path], ...]:
-    """Every file of labkit that is no code, each with the nearest folder above that has code."""
-    there = [p for p in (root / "labkit").rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")]
+    """Every file of our packages that is no code, each with the nearest folder above that has code."""
+    files = (path for package in PACKAGES for path in (root / package).rglob("*"))
+    there = [p for p in files if p.is_file() and p.suffix not in (".py", ".pyc")]
     return tuple((p, next(folder for folder in p.parents if any(folder.glob("*.py")))) for p in there)

@@ -1,7 +1,8 @@
 """The cell that every notebook begins with: it installs labkit where it is missing, and elsewhere does nothing.
 
-A notebook travels alone: Colab opens it from the repository, a reader downloads it from the book. So it must
-bring the address from which labkit can be had (`repository.url` in _config.yml), and say what to do where there is none.
+A notebook travels alone: Colab opens it from the repository, a reader downloads it from the book. So it brings the name
+of the book's wheel (`own_wheel.py`) and the address from which labkit can be had (`repository.url` in _config.yml).
+The cell installs the wheel if it lies beside the notebook, else from the address, or says what to do where neither is there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import own_wheel
 import yaml
 
 ID = "labkit-setup"
@@ -25,15 +27,27 @@ METADATA = {
 TEMPLATE = """\
 # @title Run this first: it installs labkit where it is missing
 import importlib.util, subprocess, sys
+from pathlib import Path
 
 REPOSITORY = "{address}"
-if importlib.util.find_spec("labkit") is None:
-    if not REPOSITORY:
+WHEEL = "{wheel}"
+if importlib.util.find_spec("labkit_book") is None:
+    other = importlib.util.find_spec("labkit")
+    if other and other.origin:
         raise ModuleNotFoundError(
-            "labkit is missing and this notebook does not know where to get it:"
-            " in the folder of its repository, run pip install '.[labs]'"
+            f"Another package of the name labkit is installed here ({{other.origin}})."
+            " Remove it (pip uninstall labkit), restart the kernel, and run this cell again."
         )
-    wanted = f"labkit[labs] @ git+{{REPOSITORY}}"
+    if Path(WHEEL).exists():
+        wanted = f"./{{WHEEL}}[labs]"
+    elif REPOSITORY:
+        wanted = f"{distribution}[labs] @ git+{{REPOSITORY}}"
+    else:
+        raise ModuleNotFoundError(
+            f"labkit is missing. Download {{WHEEL}} from the book (this notebook's page has it under"
+            " the download button), put it beside this notebook (in Colab: upload it with the folder"
+            " icon on the left), and run this cell again."
+        )
     if subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted]).returncode:
         raise ModuleNotFoundError(f"pip could not install {{wanted}}: its own words are above")
     importlib.invalidate_caches()
@@ -57,7 +71,7 @@ def address(root: Path) -> str:
 
 def source(address: str) -> str:
     """The cell's code, with the address it installs from; empty for none."""
-    return TEMPLATE.format(address=address)
+    return TEMPLATE.format(address=address, wheel=own_wheel.NAME, distribution=own_wheel.DISTRIBUTION)
 
 
 def put_inplace(nb: Any, address: str) -> None:
@@ -69,7 +83,11 @@ def put_inplace(nb: Any, address: str) -> None:
 
 
 def address_in(nb: Any) -> str | None:
-    """The address that the first cell of `nb` installs from; None if its first code cell is not of this form."""
-    code = next((cell.source for cell in nb.cells if cell.cell_type == "code"), "")
-    found = _ADDRESS.search(code)
-    return found[1] if found and code == source(found[1]) else None
+    """The address that the first cell of `nb` installs from; None if it has no such cell."""
+    found = _ADDRESS.search(next((cell.source for cell in nb.cells if is_first(cell)), ""))
+    return found[1] if found else None
+
+
+def is_first(cell: Any) -> bool:
+    """Whether this is the cell that installs labkit, as some version of this file has it."""
+    return cell.get("id") == ID

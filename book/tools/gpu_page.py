@@ -40,7 +40,7 @@ On the CPU, with or without a GPU, stay {n_off}:
 Simulated and emulated clusters run on the CPU in every lab, and so does what numpy computes. Where a lab holds torch against
 numpy "to rounding", that leaves room for a GPU, which may add many terms in another order.
 
-`python -m labkit doctor` reads each GPU's clock and what holds it down (`pip install 'labkit[gpu]'` first), and the
+`python -m labkit doctor` reads each GPU's clock and what holds it down (`pip install nvidia-ml-py` first), and the
 straggler recorder says it of a rank that it names.
 
 This page is made by `make gpu` from recorded runs, and the two lists from the labs' own cells.

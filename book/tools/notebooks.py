@@ -9,7 +9,7 @@ renders. Its text is plain Markdown (`portable`), its folded code and covered an
     python book/tools/notebooks.py check [PATH ...]         say what is out of step; exit 1 if anything is
 
 Every notebook gets one cell more than its text: the first, which installs labkit where it is missing
-(`first_cell`). A new address for it needs no new execution, nor does new prose.
+(`first_cell`). Another such cell needs no new execution, nor does new prose.
 
 File times play no part. The notebook's metadata keep three hashes: `source_sha256` of the text,
 `code_sha256` of the files of labkit behind it (`closure`), `outputs_sha256` of what came out (so that a number altered by
@@ -272,10 +272,12 @@ def stale(md: Path, root: Path = ROOT) -> str:
 
 
 def recoded(md: Path) -> bool:
-    """Whether the notebook of `md` has other code than its text, wherever it installs labkit from."""
-    old = stored(md.with_suffix(".ipynb"))
-    new = read_source(md, first_cell.address_in(old) or "")
-    return [c.source for c in code_cells(new)] != [c.source for c in code_cells(old)]
+    """Whether the notebook of `md` has other code than its text, whatever the cell says that installs labkit."""
+    new, old = (
+        [first_cell.is_first(c) or c.source for c in code_cells(nb)]
+        for nb in (read_source(md), stored(md.with_suffix(".ipynb")))
+    )
+    return new != old
 
 
 def record_time(name: str, seconds: float, root: Path = ROOT) -> None:

@@ -56,8 +56,6 @@ def portable(text: str, page: Path) -> str:
     """The MyST `text` of a cell of `page` as plain Markdown; links lead from the notebook beside that text."""
 
     def address(role: str, target: str) -> str:
-        if role == "download":
-            return target
         if role == "ref":
             found = labels()[target].with_suffix(".ipynb")
         else:  # a page that is no notebook, or a term of the glossary, has no place beside this one

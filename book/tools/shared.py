@@ -1,7 +1,7 @@
 """A Sphinx extension: what a page offers beyond itself, once `repository.url` in _config.yml says where the book is at home.
 
 A way to say what is wrong with this page, and the picture and words that a messenger shows beside a link to it. Both need an
-address; without one a page has neither rather than a broken one.
+address; without one a page has neither rather than a broken one. A notebook's page offers labkit beside the notebook.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import own_wheel
 from first_cell import address
 
 PICTURE = "_static/social.png"
@@ -80,6 +81,23 @@ def finish(app: Any, error: Exception | None) -> None:
 
 def offer(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
     context["labkit_feedback"] = feedback(address(Path(app.srcdir)), pagename)
+    downloads = [b for b in context.get("header_buttons", ()) if b.get("label") == "download-buttons"]
+    if downloads and context.get("page_source_suffix") == ".ipynb":
+        downloads[0]["buttons"].insert(
+            1, wheel_button(context["pathto"](f"{own_wheel.PLACE}/{own_wheel.NAME}", 1))
+        )
+
+
+def wheel_button(url: str) -> dict[str, str]:
+    """For a downloaded notebook, beside the button that downloads it: labkit, which `build.py` puts there."""
+    return {
+        "type": "link",
+        "url": url,
+        "text": "labkit (.whl)",
+        "tooltip": "Download labkit, to lie beside the notebook where it is not installed",
+        "icon": "fas fa-cube",
+        "label": "download-labkit-button",
+    }
 
 
 def settle(app: Any, config: Any) -> None:
@@ -88,6 +106,6 @@ def settle(app: Any, config: Any) -> None:
 
 def setup(app: Any) -> dict[str, bool]:
     app.connect("config-inited", settle)
-    app.connect("html-page-context", offer)
+    app.connect("html-page-context", offer, priority=502)  # after the theme's own buttons
     app.connect("build-finished", finish, priority=950)  # after the descriptions are there
     return {"parallel_read_safe": True, "parallel_write_safe": True}

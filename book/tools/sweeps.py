@@ -1,7 +1,7 @@
 """Long sweeps: computed once, stored with machine, date and command, read and plotted by the labs.
 
-`notebooks/sweeps/NAME.py` defines `sweep()`, which returns what JSON can hold; `NAME.json` beside it is what it returned,
-when, where, in how many seconds and from which text. A lab reads it with `json.loads(Path("sweeps/NAME.json").read_text())`.
+`notebooks/sweeps/NAME.py` defines `sweep()`, which returns what JSON can hold. `labkit_book/labs/sweeps/NAME.json` has what
+it returned, when, where, in how many seconds and from which text; a lab reads `data_file("sweeps/NAME.json")`.
 
     python book/tools/sweeps.py [NAME ...]     recompute these, or all
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks" / "sweeps"
+STORED = ROOT / "labkit_book" / "labs" / "sweeps"
 
 
 def digest(script: Path) -> str:
@@ -25,7 +26,7 @@ def digest(script: Path) -> str:
 
 
 def compute(script: Path) -> float:
-    """Run one sweep, store what it found beside it, return its seconds."""
+    """Run one sweep, store what it found, return its seconds."""
     from labkit import machine
 
     spec = importlib.util.spec_from_file_location(f"sweep_{script.stem}", script)
@@ -43,7 +44,7 @@ def compute(script: Path) -> float:
         "found": found,
     }
     text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    script.with_suffix(".json").write_text(text, encoding="utf-8")
+    (STORED / f"{script.stem}.json").write_text(text, encoding="utf-8")
     return seconds
 
 

@@ -144,8 +144,8 @@ def room_for(K: int) -> Any:
             missing.append((error.name or name).split(".")[0])
     if missing:
         raise LaunchError(
-            f"world='processes' needs {' and '.join(missing)}, not installed here (pip install 'labkit[torch]', or "
-            f"just {' '.join(missing)}); world='simulated' does not"
+            f"world='processes' needs {' and '.join(missing)}, not installed here (pip install "
+            f"{' '.join(missing)}); world='simulated' does not"
         )
     import torch
     import torch.distributed as dist

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.checks import integer, number
+from labkit.extras import need
 
 Array = NDArray[Any]
 
@@ -58,18 +59,12 @@ def digits(rng: np.random.Generator, test: float = 0.25) -> Split:
     """scikit-learn's 1797 handwritten digits, shuffled and split: X (N, 64) in [0, 1], labels y (N,) 0..9.
 
     test: share of the examples kept back, between 0 and 1; they are ``round(test * 1797)``. The file
-    comes with scikit-learn (nothing is downloaded). Raises ModuleNotFoundError without scikit-learn,
+    comes with scikit-learn (nothing is downloaded). Raises ImportError without scikit-learn,
     ValueError for another share.
     """
     if not 0 < test < 1:
         raise ValueError(f"test must be a share between 0 and 1, got {test!r}")
-    try:
-        from sklearn.datasets import load_digits
-    except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError(
-            "digits() reads its pictures from scikit-learn: install it with `pip install scikit-learn`"
-        ) from missing
-    X, y = load_digits(return_X_y=True)
+    X, y = need("sklearn.datasets", install="scikit-learn").load_digits(return_X_y=True)
     order = rng.permutation(len(y))
     kept, train = np.split(order, [round(test * len(y))])
     return Split(X[train] / 16.0, y[train], X[kept] / 16.0, y[kept])

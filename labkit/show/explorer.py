@@ -27,7 +27,7 @@ def explorer(draw: Callable[..., Any], *, labels: Mapping[str, str] | None = Non
     labels: what to write beside a slider instead of its name. ValueError for anything else. Returns an ipywidgets box,
     sliders above the picture; a value that ``draw`` refuses with ValueError leaves it as it was, and is said under it.
     """
-    ipywidgets = extras.need("ipywidgets", "labs")
+    ipywidgets = extras.need("ipywidgets")
     if unknown := [name for name in labels or {} if name not in sliders]:
         raise ValueError(f"labels must name sliders, {', '.join(sliders)}, got {unknown[0]!r}")
     wide = {"style": {"description_width": "10em"}, "layout": ipywidgets.Layout(width="min(100%, 32em)")}
@@ -61,7 +61,7 @@ def explorer(draw: Callable[..., Any], *, labels: Mapping[str, str] | None = Non
 
 def _png(draw: Callable[..., Any], values: Mapping[str, Any]) -> bytes:
     """What ``draw(**values)`` draws; its figures are closed again."""
-    plt = extras.need("matplotlib.pyplot", "plots")
+    plt = extras.need("matplotlib.pyplot")
     before, buffer = set(plt.get_fignums()), io.BytesIO()
     with style(), plt.ioff():
         try:

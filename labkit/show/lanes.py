@@ -67,7 +67,7 @@ def late(timeline: Timeline, report: StragglerReport, steps: int = 12) -> Any:
 
     report: what ``straggler_report(timeline)`` says. steps: >= 1.
     """
-    plt = extras.need("matplotlib.pyplot", "plots")
+    plt = extras.need("matplotlib.pyplot")
     K, steps = timeline.K, min(integer("steps", steps, 1), timeline.T)
     shown, points = timeline.step >= timeline.T - steps, slice(timeline.T - steps, None)
     last = Timeline(

@@ -74,10 +74,10 @@ RC: dict[str, Any] = {
 
 def style() -> AbstractContextManager[None]:
     """Context in which matplotlib draws in the house style: ``with style(): ...``."""
-    context: AbstractContextManager[None] = extras.need("matplotlib", "plots").rc_context(RC)
+    context: AbstractContextManager[None] = extras.need("matplotlib").rc_context(RC)
     return context
 
 
 def use_style() -> None:
     """Draw everything from here on in the house style; for a notebook's first cell."""
-    extras.need("matplotlib", "plots").rcParams.update(RC)
+    extras.need("matplotlib").rcParams.update(RC)

@@ -2,4 +2,4 @@
 
 from labkit import extras
 
-extras.need("torch", "torch")
+extras.need("torch")

@@ -1,10 +1,10 @@
-"""Real clusters' traces, made small: from a clone of the repository that published one to a file beside this script.
+"""Real clusters' traces, made small: from a clone of the repository that published one to a file in labkit_book/labs/traces.
 
     python notebooks/traces/convert.py CLONE     the clone (bare ones will do) says by its files which trace it holds
 
 Each file says of itself what it is, source, commit, licence, what was dropped, and the command that makes it: a CSV file in
 comments at its head, an .npz file under the key ``about``. Labs read the files; nothing is fetched when they run. The texts
-of the licences stand in LICENSES.txt. (Jobs are read with pandas and pyarrow, which labkit does not need.)
+of the licences stand in LICENSES.txt there. (Jobs are read with pandas and pyarrow, which labkit does not need.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-HERE = Path(__file__).parent
+TRACES = Path(__file__).resolve().parents[2] / "labkit_book" / "labs" / "traces"
 
 
 class Clone:
@@ -174,7 +174,7 @@ def jobs(clone: Clone) -> None:
         "numbers of steps and of model chunks",
     )
     texts = {"about": np.array(json.dumps(about)), "published": np.array(json.dumps(published))}
-    np.savez_compressed(HERE / "jobs.npz", **texts, **out)
+    np.savez_compressed(TRACES / "jobs.npz", **texts, **out)
 
 
 def write(
@@ -190,7 +190,7 @@ def write(
     """A CSV file, with its origin at its head."""
     said = clone.said(what, source, licence, dropped)
     lines = [*(f"# {key}: {value}" for key, value in said.items()), head, *rows]
-    (HERE / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (TRACES / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main(argv: list[str]) -> int:

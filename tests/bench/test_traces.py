@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from labkit_book.labs import data_file
+
 
 @pytest.fixture
 def traces(monkeypatch):
@@ -23,7 +25,7 @@ def traces(monkeypatch):
 
 def test_the_cells_that_are_timed_find_the_published_slowdowns(traces):
     lab = traces.engine()
-    stored = np.load(traces.LAB.parent / "traces" / "jobs.npz")
+    stored = np.load(data_file("traces/jobs.npz"))
     published = json.loads(str(stored["published"]))[traces.JOB]
     parts = traces.account(lab)
     assert len(parts) == 1 + len({op[0] for op in lab["Job"](traces.JOB).took}) + 2 + 32

@@ -40,8 +40,8 @@ def engine() -> dict[str, Any]:
         r"^```\{code-cell\}[^\n]*\n(?:---\n.*?\n---\n|:[^\n]*\n)*(.*?)^```", section, re.S | re.M
     )
     here: dict[str, Any] = {}
-    exec("import json\nfrom graphlib import TopologicalSorter\nimport numpy as np", here)
-    os.chdir(LAB.parent)
+    lines = ["import json", "from graphlib import TopologicalSorter", "import numpy as np"]
+    exec("\n".join([*lines, "from labkit_book.labs import data_file"]), here)
     for cell in cells:
         exec(cell, here)
     return here

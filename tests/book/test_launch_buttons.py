@@ -149,21 +149,32 @@ def test_where_labkit_is_missing_the_first_cell_installs_it_and_says_what_there_
 ) -> None:
     printed, raised = run_first_cell(first_cell, tmp_path, HOME, there=False)
     assert printed.splitlines() == [
-        f"-m pip install -q labkit[labs] @ git+{HOME}",
+        f"-m pip install -q distributed-optimisation-labkit[labs] @ git+{HOME}",
         "labkit is installed; this machine offers a core",
     ]
     assert raised == ""
+
+
+def test_a_wheel_beside_the_notebook_is_installed_whatever_the_address(
+    first_cell: Any, tmp_path: Path
+) -> None:
+    name = first_cell.own_wheel.NAME
+    (tmp_path / name).touch()
+    for address in (HOME, ""):
+        printed, raised = run_first_cell(first_cell, tmp_path, address, there=False)
+        assert printed.splitlines()[0] == f"-m pip install -q ./{name}[labs]" and raised == ""
 
 
 def test_without_an_address_or_if_pip_fails_the_first_cell_says_so_in_one_sentence(
     first_cell: Any, tmp_path: Path
 ) -> None:
     printed, raised = run_first_cell(first_cell, tmp_path, "", there=False)
-    assert (
-        printed == "" and "does not know where to get it: in the folder of its repository, run pip" in raised
-    )
+    assert printed == "" and "Download distributed_optimisation_labkit-" in raised
     printed, raised = run_first_cell(first_cell, tmp_path, HOME, there=False, pip=1)
-    assert "pip could not install labkit[labs] @ git+" + HOME in raised and "offers" not in printed
+    assert (
+        "pip could not install distributed-optimisation-labkit[labs] @ git+" + HOME in raised
+        and "offers" not in printed
+    )
 
 
 def test_the_extra_that_the_first_cell_asks_for_has_all_that_notebooks_import_and_no_jupyter_of_its_own() -> (
@@ -174,7 +185,7 @@ def test_the_extra_that_the_first_cell_asks_for_has_all_that_notebooks_import_an
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     labs = " ".join(project["optional-dependencies"]["labs"])
     assert "jupyterlab" not in labs and "ipykernel" not in labs
-    assert "labkit[labs]" in project["optional-dependencies"]["notebooks"]
+    assert "distributed-optimisation-labkit[labs]" in project["optional-dependencies"]["notebooks"]
 
 
 def test_what_a_machine_offers_is_one_phrase(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +234,7 @@ def test_every_text_gets_the_cell_before_its_first_code_and_a_page_without_code_
     assert [c.cell_type for c in notebooks.read_source(md, HOME).cells] == ["markdown"]
 
 
-def test_another_first_cell_than_the_template_s_is_noticed(
+def test_a_notebook_gets_today_s_first_cell_without_running_it(
     notebooks: ModuleType, first_cell: Any, tmp_path: Path
 ) -> None:
     md = tmp_path / "page.md"
@@ -231,4 +242,7 @@ def test_another_first_cell_than_the_template_s_is_noticed(
     notebook(md.with_suffix(".ipynb"), first_cell, None)
     assert notebooks.recoded(md)
     notebook(md.with_suffix(".ipynb"), first_cell, HOME)
+    nb = nbformat.read(md.with_suffix(".ipynb"), as_version=4)
+    nb.cells[1].source = nb.cells[1].source.replace("-0.1.0-", "-0.0.9-")
+    nbformat.write(nb, md.with_suffix(".ipynb"))
     assert not notebooks.recoded(md)

@@ -135,6 +135,8 @@ def test_only_code_behind_a_notebook_s_imports_makes_it_stale(notebooks: ModuleT
         "labkit/comm/base.py": "", "labkit/comm/far.py": "",
         "labkit/show/__init__.py": "def figure(name): importlib.import_module(f\"labkit.show.{name}\")\n",
         "labkit/show/ring.py": "", "labkit/show/ring.js": "",
+        "labkit_book/__init__.py": "", "labkit_book/labs/__init__.py": "def data_file(name): return name\n",
+        "labkit_book/labs/jobs.py": "from labkit import other\n", "labkit_book/labs/sweeps/race.json": "",
     }  # fmt: skip
     for name, text in tree.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -143,9 +145,13 @@ def test_only_code_behind_a_notebook_s_imports_makes_it_stale(notebooks: ModuleT
         "from labkit import launch": {"labkit/comm/run.py", "labkit/comm/base.py"},
         "from labkit.show import figure": {name for name in tree if "show" in name},
         "from labkit import other": {"labkit/other.py"},
-        "import labkit": set(tree),
+        "import labkit": {name for name in tree if name.startswith("labkit/")},
+        "from labkit_book.labs import data_file": {"labkit_book/labs/__init__.py", "labkit_book/labs/sweeps/race.json"},
+        "from labkit_book.labs.jobs import job": {
+            "labkit/other.py", "labkit_book/labs/jobs.py", "labkit_book/labs/sweeps/race.json",
+        },
         "import numpy": set(),
-    }
+    }  # fmt: skip
     for line, wanted in behind.items():
         (md := tmp_path / "a.md").write_text(f"```{{code-cell}} ipython3\n:tags: [x]\n\n{line}\n```\n")
         before = notebooks.code_digest(md, tmp_path)

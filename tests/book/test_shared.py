@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import offered
@@ -149,3 +150,19 @@ def test_a_page_with_formulas_says_why_they_stand_raw_and_no_other_does(html: Pa
         raw = re.search(r"</h1>\s*<noscript>(.*?)</noscript>", text)
         assert bool(raw) == ('class="math' in text), name
     assert "in TeX" in said["notebooks/10_3_synchronous_sgd.html"]
+
+
+# -- labkit, for a notebook that was downloaded -----------------------------------------------------------------------
+
+
+@pytest.mark.browser
+def test_a_notebook_s_page_offers_the_wheel_that_its_first_cell_asks_for(html: Path) -> None:
+    sources = list((html / "_sources" / "notebooks").rglob("*.ipynb"))
+    assert len(sources) > 10
+    for source in sources:
+        page = html / source.relative_to(html / "_sources").with_suffix(".html")
+        (link,) = BeautifulSoup(page.read_text(), "html.parser").select('a[href$=".whl"]')
+        wheel = (page.parent / str(link["href"])).resolve()
+        assert f'WHEEL = "{wheel.name}"' in source.read_text().replace('\\"', '"')
+        with zipfile.ZipFile(wheel) as archive:
+            assert {"labkit/__init__.py", "labkit_book/labs/published.toml"} <= set(archive.namelist())

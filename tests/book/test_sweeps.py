@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "notebooks" / "sweeps"
-SWEEPS = sorted({p.stem for p in FOLDER.glob("*.*") if p.suffix in (".py", ".json")})
+ROOT = Path(__file__).parents[2]
+SCRIPTS, STORED = ROOT / "notebooks" / "sweeps", ROOT / "labkit_book" / "labs" / "sweeps"
+SWEEPS = sorted({p.stem for p in [*SCRIPTS.glob("*.py"), *STORED.glob("*.json")]})
 
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_stored_sweep_says_where_and_by_which_script_it_was_made(name: str) -> None:
-    script, stored = FOLDER / f"{name}.py", FOLDER / f"{name}.json"
+    script, stored = SCRIPTS / f"{name}.py", STORED / f"{name}.json"
     found = json.loads(stored.read_text(encoding="utf-8"))
     text = script.read_bytes().replace(b"\r\n", b"\n")
     assert found["script_sha256"] == hashlib.sha256(text).hexdigest(), f"run: {found['command']}"

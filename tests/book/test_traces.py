@@ -10,7 +10,7 @@ import contents
 import numpy as np
 import pytest
 
-FOLDER = contents.ROOT / "notebooks" / "traces"
+FOLDER = contents.ROOT / "labkit_book" / "labs" / "traces"
 DATA = sorted([*FOLDER.glob("*.csv"), *FOLDER.glob("*.npz")])
 SAID = ["what", "source", "commit", "licence", "dropped", "made by"]
 
@@ -30,7 +30,7 @@ def test_a_trace_says_whose_it_is_and_its_licence_stands_beside_it(path: Path) -
 def test_all_together_are_small_and_each_is_read_by_a_lab() -> None:
     read = set()
     for name in contents.labs():
-        text = (FOLDER.parent / f"{name}.md").read_text(encoding="utf-8")
+        text = (contents.ROOT / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
         read |= set(re.findall(r'"traces/([\w.]+)"', text))
     assert {path.name for path in DATA} == read
     assert sum(path.stat().st_size for path in FOLDER.iterdir() if path.is_file()) < 3_000_000

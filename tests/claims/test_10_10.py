@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-from pathlib import Path
 
 import numpy as np
 from scipy.stats import norm
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-SWEEP = NOTEBOOKS / "sweeps" / "10_10_flip.json"
+from labkit_book.labs import data_file
+
+SWEEP = data_file("sweeps/10_10_flip.json")
 #: What the verdict on data sheets says.
 OFF_POINTS, CONSTANT_POINTS = 7.9, 11.5
 
@@ -140,11 +140,11 @@ def by_hand(group, row):
 
 def test_10_10_label(verdict):
     """Every row's step by hand from the data file; the planner's own only where parameters are sharded."""
-    from published import published
+    from labkit_book.labs.published import published
 
     theirs = iter(published())
     off, rivals = [], []
-    for source in tomllib.loads((NOTEBOOKS / "published.toml").read_text(encoding="utf-8"))["sources"]:
+    for source in tomllib.loads(data_file("published.toml").read_text(encoding="utf-8"))["sources"]:
         for group in source["groups"]:
             for row in group["rows"]:
                 planned, get = next(theirs), {**group, **row}.get

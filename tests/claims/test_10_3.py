@@ -96,9 +96,10 @@ def test_10_3_last(verdict):
     """Three jobs replayed by workers that take turns, each going on as far as what it waits for has come."""
     import math
     from collections import defaultdict
-    from pathlib import Path
 
-    stored = np.load(Path(__file__).parents[2] / "notebooks" / "traces" / "jobs.npz")
+    from labkit_book.labs import data_file
+
+    stored = np.load(data_file("traces/jobs.npz"))
     tail = ["norms", "embedding", "scatter", "clip", "optimizer"]
 
     def programs(labels, S):

@@ -131,9 +131,10 @@ def test_10_5_grows(verdict):
 def test_10_5_two_gpus(verdict):
     """Two times of two GPUs, the shortest and the longest, make a line; what it says of eight, beside what eight took."""
     import csv
-    from pathlib import Path
 
-    path = Path(__file__).parents[2] / "notebooks" / "traces" / "allreduce.csv"
+    from labkit_book.labs import data_file
+
+    path = data_file("traces/allreduce.csv")
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     us = {(r["gpu"], int(r["K"]), int(r["bytes"])): float(r["in_place_us"]) for r in csv.DictReader(lines)}
     short, long, known = 2**20, 2**30, {}

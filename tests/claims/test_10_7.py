@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from labkit.learn import digits, shakespeare
-
-SWEEPS = Path(__file__).parents[2] / "notebooks" / "sweeps"
+from labkit_book.labs import data_file
 
 
 def test_10_7_qsgd_bound(verdict, seed):
@@ -122,7 +120,7 @@ def test_10_7_slow_link(verdict):
 def test_10_7_diloco(verdict, seed):
     """A network that reads four letters in the place of the transformer, Nesterov's momentum written out; and the word that
     the losses of the stored sweep come to."""
-    stored = json.loads((SWEEPS / "10_7_diloco.json").read_text(encoding="utf-8"))["found"]["losses"]
+    stored = json.loads(data_file("sweeps/10_7_diloco.json").read_text(encoding="utf-8"))["found"]["losses"]
     more = np.array(stored["DiLoCo"][-1]) - np.array(stored["synchronous"][-1])
     own = [min(_letters(seed, rate, apart) for rate in (1e-3, 4e-3, 16e-3)) for apart in (True, False)]
     costs = (more > 0.01).all() and own[0] > own[1] + 0.01

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from labkit_book.labs import data_file
+
 torch = pytest.importorskip("torch")
-SWEEPS = Path(__file__).parents[2] / "notebooks" / "sweeps"
 F = torch.nn.functional
 
 
@@ -165,7 +165,7 @@ def noise_scale(width, seed, loss):
 
 def test_10_8_model(verdict, seed):
     """The critical batch by another definition from the stored runs; and the noise scale, which is what it stands for."""
-    rows = json.loads((SWEEPS / "10_8_critical.json").read_text())["found"]
+    rows = json.loads(data_file("sweeps/10_8_critical.json").read_text())["found"]
     by_width = [critical_batch(rows, 128, t) / critical_batch(rows, 16, t) for t in range(3)]
     by_loss = [critical_batch(rows, width, 2) / critical_batch(rows, width, 0) for width in (16, 32, 128)]
     scale = {
@@ -184,7 +184,7 @@ def test_10_8_model(verdict, seed):
 
 def test_10_8_32k(verdict):
     """Batches of the sweep beside 32k, by number and by share: to compare, some must lie on either side of it."""
-    ends = json.loads((SWEEPS / "10_8_minima.json").read_text())["found"]["same_loss"]
+    ends = json.loads(data_file("sweeps/10_8_minima.json").read_text())["found"]["same_loss"]
     batches, digits, images, named = {row["B"] for row in ends}, 512, 1281167, 32 * 1024
 
     def straddles(named_at):

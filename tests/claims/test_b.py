@@ -64,9 +64,10 @@ def test_b_elastic(verdict):
 def test_b_exponential(verdict, seed):
     """The year walked through fault by fault and second by second; servers counted at moments drawn from it."""
     import csv
-    from pathlib import Path
 
-    text = (Path(__file__).parents[2] / "notebooks" / "traces" / "faults.csv").read_text()
+    from labkit_book.labs import data_file
+
+    text = data_file("traces/faults.csv").read_text()
     rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
     spans = sorted((86_400 * float(row["down_days"]), 86_400 * float(row["up_days"])) for row in rows)
     begin, end = spans[0][0], max(up for _, up in spans)

@@ -5,10 +5,11 @@ python tests/exercises/fast_job.py > /tmp/fast.py && python /tmp/fast.py
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
 
-SLOW = Path(__file__).parents[2] / "notebooks" / "exercises" / "slow_job.py"
+from labkit_book.labs import data_file
+
+SLOW = data_file("slow_job.py")
 
 # cause: (what stands in the slow job, what stands in its place), each found exactly once
 CURES: dict[str, list[tuple[str, str]]] = {

@@ -211,7 +211,7 @@ def test_digits_are_split_without_overlap_the_same_way_for_the_same_seed():
 
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install scikit-learn"):
+    with pytest.raises(ImportError, match="pip install scikit-learn"):
         digits(np.random.default_rng(0))
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from published import HALVES, errors, pairs, published
 
 from labkit.plan import Row, parse_method
 from labkit.plan.row import AS_RUN
+from labkit_book.labs.published import HALVES, errors, pairs, published
 
 FOUND = published()
 OF = {which: [row for row in FOUND if row.half == which] for which in HALVES}

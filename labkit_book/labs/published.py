@@ -105,7 +105,8 @@ class Published:
         inside = INSIDE[self.inside] * (
             2 if self.inside == "pcie" and self.gpu[:4] in ("A100", "H100") else 1
         )
-        hosts = {"per_host_workers": self.per_host, "inside_alpha_s": 5e-6, "inside_beta_bytes_per_s": inside}
+        hosts: dict[str, Any] = {"per_host_workers": self.per_host}
+        hosts |= {"inside_alpha_s": 5e-6, "inside_beta_bytes_per_s": inside}
         return Case(
             parameters=self.parameters, element_bytes=self.element_bytes, example_s=(pass_s - overhead_s) / base_b,
             overhead_s=overhead_s, b_examples=b * passes, passes=passes, total_examples=1, K_workers=(K,),
