@@ -1,11 +1,11 @@
 """`make test`: every check, cheapest first; it stops at the first stage that fails and says which.
 
-The notebooks' stage is nbval's: each notebook in notebooks/ and notebooks/exercises/ is executed again, in
-this environment's kernel, from a copy under _build/ that has its covered answers in sight, and every
-stored text (text/plain, text/html, streams) must come out again to the letter. What nbval does
-not compare, by itself or by our choice: png and jpeg images (two machines' fonts differ by a pixel; that the
-figure is drawn without an error is what counts), ids of widgets, and the cells tagged `nbval-ignore-output` (they hold measured times). A notebook stripped of its
-outputs would pass nbval unseen, hence the stage before it, which also knows the outputs nbval does not
+The notebooks' stage is nbval's: each notebook in notebooks/ and notebooks/exercises/ is executed again, in this
+environment's kernel, from a copy under _build/ that has its covered answers in sight, and every stored text
+(text/plain, text/html, streams) must come out again to the letter. What nbval does not compare, by itself or by our
+choice: png and jpeg images (two machines' fonts differ by a pixel; that the figure is drawn without an error is what
+counts), ids of widgets, and the cells tagged `nbval-ignore-output` (they hold measured times). A notebook stripped of
+its outputs would pass nbval unseen, hence the stage before it, which also knows the outputs nbval does not
 compare by their hash.
 """
 

@@ -29,9 +29,7 @@ from labkit.show.palette import GUESS
 
 _CLOSE = 0.05  # a guess this near, relatively, counts as right
 # JupyterLab previews the first line of a folded output, which is the answer.
-_NO_PREVIEW = (
-    "<style>.jp-Notebook:has(.labkit-predict) .jp-OutputPlaceholder .jp-PlaceholderText{display:none}</style>"
-)
+_NO_PREVIEW = "<style>.jp-OutputPlaceholder .jp-PlaceholderText{display:none}</style>"
 UNGUESSED = "You made no guess this time: next time, write one down first."
 
 
