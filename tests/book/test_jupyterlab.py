@@ -13,7 +13,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import contents
@@ -24,43 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = [str(p.relative_to(ROOT)) for p in sorted((ROOT / "notebooks").rglob("*.ipynb"))]
 DAILY = ("notebooks/10_3_synchronous_sgd.ipynb", "notebooks/exercises/10_3_exercises.ipynb")
 RAW = re.compile(r":::|\{[a-z:-]+\}`|^:(?:class|name):", re.M)
-ANSWERED = r"(?m)471[123] ms|^4713|labkit-|Figure size"
 SETTINGS = {"windowingMode": "none"}  # every cell is drawn at once
 OPENED = ("before_the_first_lab", "10_5_all_reduce", "b_failures")
 FIGURES = [
     "from labkit.show import explorer, figure\nfigure('ring', K=4)",
     "import matplotlib.pyplot as plt\ndef draw(a):\n    plt.plot([0, a])\nexplorer(draw, a=(0, 5, 1, 2))",
 ]
-ASKED = """\
-# Asked
-
-```{code-cell} ipython3
-from labkit.show import predict
-import matplotlib.pyplot as plt
-
-bet, other = predict("How many?", "ms"), predict("How much?", "ms")
-```
-
-```{code-cell} ipython3
-:tags: [hide-output]
-
-bet.reveal(4711)
-```
-
-```{code-cell} ipython3
-:tags: [hide-output]
-
-print("it takes", 4712, "ms")
-other.reveal(4712)
-```
-
-```{code-cell} ipython3
-:tags: [hide-output]
-
-plt.title("4713")
-plt.show()
-```
-"""
 WAIT_MS = 120_000  # a busy machine takes a minute to draw a lab
 expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.browser
@@ -249,28 +217,6 @@ def test_a_fresh_reader_comes_from_a_clone_to_a_number_of_their_own(
     print(took)
     own = sum(s for what, s in took.items() if "downloads" not in what)
     assert own < 300, took  # of the reader's own time, downloads apart
-
-
-def test_an_answer_is_told_neither_when_a_notebook_is_opened_nor_when_all_is_run_but_at_a_click(
-    notebooks: ModuleType, tmp_path: Path, window: Any, started: Callable[..., Any]
-) -> None:
-    """In a JupyterLab that is not ours, which draws no more cells than fit."""
-    (tmp_path / "asked.md").write_text(ASKED)
-    notebooks.make(tmp_path / "asked.md", ROOT)
-    with jupyterlab(started, tmp_path / "home", tmp_path, f"--ServerApp.root_dir={tmp_path}") as url:
-        page = window(viewport={"width": 1200, "height": 1000})
-        page.goto(f"{url}lab/tree/asked.ipynb?reset")
-        page.get_by_text("| Idle").wait_for(timeout=WAIT_MS)
-        notebook, folded = page.locator(".jp-Notebook"), page.locator(".jp-OutputPlaceholder")
-        said = "document.querySelector('.jp-Notebook').innerText"
-        expect(notebook.locator(".labkit-predict").first).to_be_visible()
-        assert not re.search(ANSWERED, page.evaluate(said))
-        page.get_by_role("menuitem", name="Run", exact=True).click()
-        page.get_by_text("Run All Cells", exact=True).click()
-        expect(page.locator(".jp-InputPrompt").nth(4)).to_have_text("[5]:", timeout=WAIT_MS)
-        assert folded.first.is_visible() and not re.search(ANSWERED, page.evaluate(said))
-        folded.first.click()
-        expect(notebook.locator(".labkit-reveal").first).to_contain_text("It is 4711 ms")
 
 
 def alive(page: Any) -> None:
