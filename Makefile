@@ -33,7 +33,7 @@ test: $(READY)  ## everything that CI checks, stage by stage; some of it: STAGES
 check: $(READY)  ## in a minute and a half, what your change is most likely to have broken; since: BASE=main
 	@$(PY) tests/changed.py --base $(or $(BASE),main)
 
-lab: $(READY)  ## open JupyterLab at the first notebook
+lab: $(READY)  ## open JupyterLab at the contents, in reading order
 	@$(PY) -m jupyter lab --config=book/lab/config.py
 
 notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has changed; ALL=1: all of them

@@ -1,11 +1,11 @@
 """`make test`: every check, cheapest first; it stops at the first stage that fails and says which.
 
-The notebooks' stage is nbval's: each notebook in notebooks/ and notebooks/exercises/ is executed again, in
-this environment's kernel and in its own folder, and every stored text (text/plain, text/html, streams) must
-come out again to the letter. What nbval does not compare, by itself or by our choice: png and jpeg images
-(two machines' fonts differ by a pixel; that the figure is drawn without an error is what counts), ids of
-widgets, and the cells tagged `nbval-ignore-output` (they hold measured times). A notebook stripped of its
-outputs would pass nbval unseen, hence the stage before it, which also knows the outputs nbval does not
+The notebooks' stage is nbval's: each notebook in notebooks/ and notebooks/exercises/ is executed again, in this
+environment's kernel, from a copy under _build/ that has its covered answers in sight, and every stored text
+(text/plain, text/html, streams) must come out again to the letter. What nbval does not compare, by itself or by our
+choice: png and jpeg images (two machines' fonts differ by a pixel; that the figure is drawn without an error is what
+counts), ids of widgets, and the cells tagged `nbval-ignore-output` (they hold measured times). A notebook stripped of
+its outputs would pass nbval unseen, hence the stage before it, which also knows the outputs nbval does not
 compare by their hash.
 """
 
@@ -30,6 +30,7 @@ WITHOUT = ["-p", "no:nbval"]  # its imports take every process four seconds, and
 # Two at a time, in the order given: a small machine has two cores.
 TWO = ["-n", "2", "--no-loadscope-reorder", "--dist"]
 UNMARKED = "not browser and not alone and not weekly"  # tests without a stage of their own
+COPIES = Path("_build", "uncovered")  # of the notebooks, made by their tool
 NBVAL = [
     *PYTEST,
     "--nbval",
@@ -59,11 +60,11 @@ def long_first() -> list[str]:
 
 
 def notebooks() -> list[str]:
-    """All notebooks: those that nobody has timed, then the longest first, so that two workers end together."""
+    """The copies of all notebooks: those that nobody has timed, then the longest first, so that two workers end together."""
     times = json.loads((ROOT / "book" / "run_times.json").read_text(encoding="utf-8"))
-    found = sorted((ROOT / "notebooks").rglob("*.ipynb"))
+    found = [f for f in sorted((ROOT / "notebooks").rglob("*.ipynb")) if f.with_suffix(".md").exists()]
     found.sort(key=lambda f: -times.get(f.stem, {"seconds": float("inf")})["seconds"])
-    return [str(f.relative_to(ROOT)) for f in found if ".ipynb_checkpoints" not in f.parts]
+    return [str(COPIES / f.relative_to(ROOT / "notebooks")) for f in found]
 
 
 STAGES: list[tuple[str, list[str]]] = [
@@ -121,6 +122,7 @@ def run(name: str, command: list[str], report: Path, until_s: float | None = Non
     env = {**os.environ, "LABKIT_BOOK_MUST_EXIST": "1", "MPLBACKEND": os.environ.get("MPLBACKEND", "agg")}
     if name == "notebooks":
         del env["MPLBACKEND"]  # the kernel chooses its own: inline
+        subprocess.run([sys.executable, "book/tools/notebooks.py", "uncover", COPIES], cwd=ROOT, check=True)
     if "pytest" in command:
         command = [*command, f"--junitxml={report}"]
     options |= {"cwd": ROOT, "env": env, "stdin": subprocess.DEVNULL}

@@ -11,13 +11,13 @@ python book/tools/claims.py      write the page
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import contents
 import myst
+import portable
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = ("true", "true if", "false", "not decided here")
@@ -160,11 +160,10 @@ def outputs(notebook: Path) -> str:
     if not notebook.exists():
         return ""
     printed = []
-    for cell in json.loads(notebook.read_text())["cells"]:
-        if IGNORED not in cell["metadata"].get("tags", []):
+    for cell in portable.read(notebook).cells:
+        if IGNORED not in cell.metadata.get("tags", []):
             for output in cell.get("outputs", []):
-                text = output.get("text") or output.get("data", {}).get("text/plain", "")
-                printed.append("".join(text))
+                printed.append(output.get("text") or output.get("data", {}).get("text/plain", ""))
     return "\n".join(printed)
 
 

@@ -1,4 +1,4 @@
-"""The labs of the book: which there are, in what order, and how they are numbered.
+"""The labs of the book: which there are, in what order, how they are numbered, and where each leads.
 
 A lab's file begins with its number, `10_5_all_reduce`, or, for an appendix, its letter, `a_sharded_training`; a page of
 cells that begins with neither is no lab.
@@ -10,9 +10,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import myst
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+FRONT = "00_contents"  # the notebook of `page`
+_QUESTION = re.compile(r"^\|[^|]*\| (.+?) \| \{doc\}`[^<`]*</notebooks/(\w+)>`", re.M)
 
 
 def number(name: str) -> str:
@@ -28,8 +31,43 @@ def label(name: str, labs: Sequence[str]) -> str:
     return number(name) if first == name else f"{number(name)} {words}"
 
 
-def labs(root: Path = ROOT) -> list[str]:
-    """The labs that the table of contents lists, in its order."""
+def notebooks(root: Path = ROOT) -> list[str]:
+    """The labs that the table of contents lists, in its order, and the page before the first."""
     parts = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["parts"]
     files = [chapter["file"] for part in parts for chapter in part["chapters"]]
-    return [Path(f).name for f in files if re.fullmatch(r"notebooks/\w+", f) and number(Path(f).name)]
+    return [Path(f).name for f in files if re.fullmatch(r"notebooks/\w+", f)]
+
+
+def labs(root: Path = ROOT) -> list[str]:
+    """The labs that the table of contents lists, in its order."""
+    return [name for name in notebooks(root) if number(name)]
+
+
+def link(name: str) -> str:
+    """A notebook beside the labs as a Markdown link, its title in full."""
+    title = myst.title((ROOT / "notebooks" / f"{name}.md").read_text(encoding="utf-8"), whole=True)
+    return f"[{title}]({name}.ipynb)"
+
+
+def problems(name: str) -> str:
+    """The problem set of a lab as a Markdown link; "" for what is no lab."""
+    of = number(name)
+    return f"[Problem set {of}](exercises/{of.replace('.', '_').lower()}_exercises.ipynb)" if of else ""
+
+
+def leads(name: str) -> str:
+    """Where a lab's notebook leads at its end, in Markdown: the next in order, its problem set, all labs; "" for others."""
+    if name not in (order := notebooks()):
+        return ""
+    after = order[order.index(name) + 1 :][:1]
+    links = [*(f"Next: {link(other)}" for other in after), problems(name), f"[All labs]({FRONT}.ipynb)"]
+    return " · ".join(filter(None, links))
+
+
+def page() -> str:
+    """All labs in reading order, with the question that book/index.md says each answers, in Markdown."""
+    index = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
+    asked = {name: question for question, name in _QUESTION.findall(index)}
+    lines = [f"- {link(name)}" for name in notebooks() if not number(name)]
+    lines += [f"- **{link(name)}** {asked[name]} {problems(name)}" for name in labs()]
+    return "# All labs, in reading order\n\n" + "\n".join(lines)

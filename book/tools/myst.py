@@ -34,9 +34,9 @@ def boxes(text: str) -> Iterator[tuple[re.Match[str], dict[str, str]]]:
         yield box, options(box)
 
 
-def title(text: str) -> str:
-    """A page's title up to its colon, "" without one."""
-    found = re.search(r"^# ([^:\n]+)", text, re.M)
+def title(text: str, whole: bool = False) -> str:
+    """A page's title up to its colon, or the whole of it; "" without one."""
+    found = re.search(r"^# (.+)" if whole else r"^# ([^:\n]+)", text, re.M)
     return found[1] if found else ""
 
 

@@ -7,6 +7,7 @@ renders. Its text is plain Markdown (`portable`), its folded code and covered an
     python book/tools/notebooks.py run [--all] [PATH ...]   re-execute what is stale (all: everything)
     python book/tools/notebooks.py text [PATH ...]          give new prose to what has its code, executing nothing
     python book/tools/notebooks.py check [PATH ...]         say what is out of step; exit 1 if anything is
+    python book/tools/notebooks.py uncover FOLDER           copies with covered answers in sight, which nbval compares
 
 Every notebook gets one cell more than its text: the first, which installs labkit where it is missing
 (`first_cell`). Another such cell needs no new execution, nor does new prose.
@@ -25,6 +26,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import sys
 import tempfile
@@ -39,6 +41,7 @@ from jupytext.combine import map_outputs_to_inputs
 sys.path.insert(0, str(Path(__file__).parent))  # also where this file is loaded by its path
 
 import closure
+import contents
 import first_cell
 import portable
 
@@ -46,6 +49,7 @@ from labkit.show.predict import UNGUESSED
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("notebooks", "notebooks/exercises")
+FRONT = ROOT / "notebooks" / f"{contents.FRONT}.ipynb"
 CELL_TIMEOUT_S = 600
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 # What a kernel says of itself, without its version.
@@ -187,13 +191,17 @@ def refuse_semicolons(nb: Any) -> None:
             )
 
 
-def write_atomically(nb: Any, path: Path) -> None:
-    """Write all of `nb` or nothing."""
-    text = nbformat.writes(nb)
+def written(nb: Any) -> str:
+    """The text of the file that stores `nb`."""
+    return str(nbformat.writes(portable.covered(nb))).rstrip("\n") + "\n"
+
+
+def write_atomically(text: str, path: Path) -> None:
+    """Write all of `text` or nothing."""
     fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(fd, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text if text.endswith("\n") else text + "\n")
+            file.write(text)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
@@ -205,7 +213,7 @@ def write_atomically(nb: Any, path: Path) -> None:
 def stored(ipynb: Path) -> Any:
     """The notebook `ipynb`; one without cells if there is none to read."""
     try:
-        return nbformat.read(ipynb, as_version=4)
+        return portable.read(ipynb)
     except Exception:
         return nbformat.v4.new_notebook()
 
@@ -231,7 +239,7 @@ def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
         "outputs_sha256": outputs_digest(nb),
     }
     nbformat.validate(nb)
-    write_atomically(nb, md.with_suffix(".ipynb"))
+    write_atomically(written(nb), md.with_suffix(".ipynb"))
 
 
 def refresh(md: Path, root: Path = ROOT) -> bool:
@@ -247,10 +255,32 @@ def refresh(md: Path, root: Path = ROOT) -> bool:
     whole = hashes["outputs_sha256"] == outputs_digest(nb)
     tidy(nb, nb)
     nb.metadata["labkit"] = hashes | ({"outputs_sha256": outputs_digest(nb)} if whole else {})
-    if nb == old:
+    return replace(ipynb, written(nb))
+
+
+def replace(path: Path, text: str) -> bool:
+    """Write `text` to the file unless it is what stands there; whether it was news."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
-    write_atomically(nb, ipynb)
+    write_atomically(text, path)
     return True
+
+
+def front() -> str:
+    """The text of the notebook that JupyterLab opens first: the labs in reading order (`contents.page`)."""
+    cell = nbformat.v4.new_markdown_cell(contents.page(), id="contents")
+    metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE)}
+    return written(nbformat.v4.new_notebook(cells=[cell], metadata=metadata))
+
+
+def uncover(folder: Path) -> None:
+    """Make `folder` a copy of notebooks/ in which every notebook has all outputs in sight, as nbval wants them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(
+        ROOT / "notebooks", folder, ignore=shutil.ignore_patterns("*.md", "*.ipynb", "__pycache__")
+    )
+    for ipynb in (md.with_suffix(".ipynb") for md in sources()):
+        nbformat.write(portable.read(ipynb), folder / ipynb.relative_to(ROOT / "notebooks"))
 
 
 def recorded(ipynb: Path) -> dict[str, str]:
@@ -305,7 +335,8 @@ def problems(md: Path) -> list[str]:
     if not ipynb.exists():
         return [f"{md.name} has no {ipynb.name}: run `make notebooks` and commit it."]
     try:
-        nb = nbformat.read(ipynb, as_version=4)
+        nb = portable.read(ipynb)
+        shown = [c for c in code_cells(nbformat.read(ipynb, as_version=4)) if c.outputs]
         nbformat.validate(nb)
     except Exception as error:
         return [f"{ipynb.name} is not a valid notebook ({str(error).splitlines()[0]})."]
@@ -331,6 +362,8 @@ def problems(md: Path) -> list[str]:
         )
     elif [c.execution_count for c in cells] != list(range(1, len(cells) + 1)):
         found.append(f"{ipynb.name} was not executed from top to bottom in a fresh kernel.")
+    if any("hide-output" in cell.metadata.get("tags", ()) for cell in shown):
+        found.append(f"{ipynb.name} shows an answer beside its question: run `make notebooks`.")
     for n, cell in enumerate(cells, 1):
         errors = [o.ename for o in cell.outputs if o.output_type == "error"]
         if errors and "raises-exception" not in cell.metadata.get("tags", []):
@@ -342,6 +375,10 @@ def problems(md: Path) -> list[str]:
 
 def check(paths: list[Path]) -> int:
     found = [p for path in paths for p in problems(path)]
+    if FRONT.read_text(encoding="utf-8") != front():
+        found.append(
+            f"{FRONT.name} has other contents than _toc.yml and book/index.md: run `make notebooks`."
+        )
     for sentence in found:
         print(sentence)
     if not found:
@@ -383,19 +420,23 @@ def text(paths: list[Path]) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make, execute and check the notebooks.")
-    parser.add_argument("task", choices=["run", "text", "check"])
+    parser.add_argument("task", choices=["run", "text", "check", "uncover"])
     parser.add_argument("--all", action="store_true", help="run: also what is in step")
     parser.add_argument("paths", nargs="*", type=Path, help="texts or notebooks (default: all of them)")
     args = parser.parse_intermixed_args(argv)
     chosen = [p.resolve().with_suffix(".md") for p in args.paths]
+    if args.task == "uncover":
+        uncover(args.paths[0])
+        return 0
     if args.task != "check":
+        replace(FRONT, front())
         missing = [p for p in chosen if not p.exists()]
         if missing:
             parser.error(f"there is no text source {missing[0]}")
         paths = chosen or sources()
         return run(paths, args.all) if args.task == "run" else text(paths)
-    orphans = (p.with_suffix(".md") for folder in FOLDERS for p in (ROOT / folder).glob("*.ipynb"))
-    return check(chosen or sorted({*sources(), *orphans}))
+    there = {p for folder in FOLDERS for p in (ROOT / folder).glob("*.ipynb")} - {FRONT}
+    return check(chosen or sorted({*sources(), *(p.with_suffix(".md") for p in there)}))
 
 
 if __name__ == "__main__":

@@ -3,18 +3,26 @@
 A lab is written in MyST, of which JupyterLab, VS Code, Colab and GitHub show boxes, hints and references as raw text. So its
 notebook gets plain Markdown: a box is a coloured division where there are colours, a hint folds, a reference is a link, a
 citation its authors and year. The book reads the same notebook and puts the written text back (this is also its extension).
+
+JupyterLab, GitHub and VS Code show or preview every stored output, also that of an answer that the page covers. So a
+stored notebook keeps the outputs of cells tagged `hide-output` encoded in their metadata (`covered`); `read` decodes them.
 """
 
 from __future__ import annotations
 
+import base64
+import copy
 import functools
 import html
+import json
 import os
 import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import contents
 import jupytext
 import myst
 import nbformat
@@ -80,10 +88,35 @@ def portable(text: str, page: Path) -> str:
     return myst.BOX.sub(box, text)
 
 
+def covered(nb: Any) -> Any:
+    """A copy of `nb` as it is stored, with no output in sight that the page covers."""
+    nb = copy.deepcopy(nb)
+    for cell in nb.cells:
+        if "hide-output" in cell.metadata.get("tags", ()):
+            packed = base64.b64encode(zlib.compress(json.dumps(cell.outputs).encode(), 9)).decode()
+            cell.metadata["labkit"], cell.outputs = nbformat.from_dict({"outputs": packed}), []
+    return nb
+
+
+def uncover_inplace(nb: Any) -> None:
+    """Give the cells of `nb`, as it is stored, the outputs that `covered` has put into their metadata."""
+    for cell in nb.cells:
+        if stored := cell.metadata.pop("labkit", None):
+            outputs = json.loads(zlib.decompress(base64.b64decode(stored["outputs"])))
+            cell.outputs = [nbformat.from_dict(output) for output in outputs]
+
+
+def read(ipynb: Path) -> Any:
+    """The notebook `ipynb` with all outputs that its run stored."""
+    nb = nbformat.read(ipynb, as_version=4)
+    uncover_inplace(nb)
+    return nb
+
+
 def undress_inplace(nb: Any, md: Path) -> None:
     """Give the cells of `nb`, read from the text `md`, what a notebook shows; what the page folds is folded there too.
 
-    A question's code stays in sight: the guess is written there.
+    A question's code stays in sight: the guess is written there. A lab ends with a link to the next; its page has a button.
     """
     for cell in nb.cells:
         if cell.cell_type == "markdown":
@@ -96,10 +129,17 @@ def undress_inplace(nb: Any, md: Path) -> None:
             folded["outputs_hidden"] = cell.metadata["collapsed"] = True
         if folded:
             cell.metadata["jupyter"] = nbformat.from_dict(folded)
+    if leads := contents.leads(md.stem):
+        metadata = nbformat.from_dict({"tags": ["remove-cell"]})
+        nb.cells.append(nbformat.v4.new_markdown_cell(leads, id="labkit-next", metadata=metadata))
 
 
 def dress_inplace(nb: Any, md: Path) -> None:
-    """Put the text `md` back into the text cells of the notebook `nb` that was made of it; ValueError if it was not."""
+    """Put the text `md` and covered outputs back into the notebook `nb` made of it; ValueError if it was not."""
+    uncover_inplace(nb)
+    nb.cells = [
+        c for c in nb.cells if c.cell_type == "code" or "remove-cell" not in c.metadata.get("tags", ())
+    ]
     written = [c for c in jupytext.read(md, fmt="md:myst").cells if c.cell_type == "markdown"]
     shown = [c for c in nb.cells if c.cell_type == "markdown"]
     if [portable(c.source, md) for c in written] != [c.source for c in shown]:

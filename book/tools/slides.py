@@ -92,7 +92,7 @@ def _cell(cell: Cell, kind: str, hidden: bool, outputs: list[Cell], name: str = 
 def deck(lab: str) -> Cell:
     """The lab's notebook in slides. Text without a heading stands above the code it introduces, or only in the notes."""
     path = ROOT / "notebooks" / f"{lab}.ipynb"
-    notebook = nbformat.read(path, as_version=4)
+    notebook = portable.read(path)
     portable.dress_inplace(notebook, path.with_suffix(".md"))
     cells, waiting = [], ("", "", "")
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
 
+import nbformat
+import portable
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -71,8 +72,8 @@ def test_what_the_field_says_about_stragglers_scaling_and_bits_is_among_them():
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "notebooks").glob("*.md"))])
 def test_the_cell_that_decides_has_been_run_and_did_not_fail(name):
     source = (ROOT / "notebooks" / f"{name}.md").read_text()
-    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
-    ran = {"".join(c["source"]).strip(): c for c in cells if c["cell_type"] == "code"}
+    cells = portable.read(ROOT / "notebooks" / f"{name}.ipynb").cells
+    ran = {c["source"].strip(): c for c in cells if c["cell_type"] == "code"}
     for claim in tool.claims(source, tool.outputs(ROOT / "notebooks" / f"{name}.ipynb")):
         for code in claim.cells:
             cell = ran.get(code.strip())
@@ -143,11 +144,11 @@ def test_a_verdict_before_its_cell_or_without_a_claim_is_refused():
 
 
 def test_what_a_cell_prints_counts_as_computed_unless_it_differs_from_run_to_run(tmp_path):
-    cell = {"metadata": {}, "outputs": [{"output_type": "stream", "text": ["7.5 m\n"]}]}
+    cell = nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("stream", text="7.5 m\n")])
     path = tmp_path / "lab.ipynb"
     assert tool.outputs(path) == ""
-    path.write_text(json.dumps({"cells": [cell]}))
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
     assert tool.claims(LAB.replace("0.5 of\nthree", "7.5 of\nthree"), tool.outputs(path))
     cell["metadata"] = {"tags": ["nbval-ignore-output"]}
-    path.write_text(json.dumps({"cells": [cell]}))
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
     assert "7.5" not in tool.outputs(path)

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import contents
+import portable
 import pytest
 import yaml
 from bs4 import BeautifulSoup
@@ -123,8 +124,8 @@ def told(text: str, truth: float | str, unit: str) -> bool:
 @pytest.mark.parametrize("path", LABS, ids=[path.stem for path in LABS])
 def test_a_lab_asks_before_it_answers_and_does_not_tell(path: Path) -> None:
     """Neither the objectives nor anything from the question to the answer's cell has the number that is asked for."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    source = ["".join(cell["source"]) for cell in cells]
+    cells = portable.read(path).cells
+    source = [cell["source"] for cell in cells]
     head = "\n".join(source).split("\n## ")[0]
     objectives = head.split("After this lab", 1)[-1].split("```")[0]
     asked = [(i, tag) for i, cell in enumerate(cells) for tag in outputs(cell, "labkit-predict")]

@@ -169,6 +169,22 @@ def test_cells_keep_their_ids_when_others_come_and_go(notebooks: ModuleType, md:
     assert len(set(new.values())) == len(old) + 1
 
 
+def test_a_covered_output_is_out_of_sight_and_still_known_by_its_hash(
+    notebooks: ModuleType, md: Path
+) -> None:
+    ipynb = md.with_suffix(".ipynb")
+    edit(md, lambda nb: nb.cells[-1].metadata.update(tags=["hide-output"]))
+    md.write_text(TEXT.replace("ipython3\nprint", "ipython3\n:tags: [hide-output]\n\nprint"))
+    assert any("shows an answer" in problem for problem in notebooks.problems(md))
+    assert notebooks.refresh(md, md.parents[1]) and not notebooks.refresh(md, md.parents[1])
+    assert notebooks.problems(md) == [] and nbformat.read(ipynb, as_version=4).cells[-1].outputs == []
+    assert notebooks.stored(ipynb).cells[-1].outputs[0].text == "42\n"
+    other = notebooks.stored(ipynb)
+    other.cells[-1].outputs[0].text = "43\n"
+    ipynb.write_text(notebooks.written(other))
+    assert "outputs other than those" in " ".join(notebooks.problems(md))
+
+
 def strip(nb: Any) -> None:
     for cell in nb.cells:
         if cell.cell_type == "code":
@@ -251,7 +267,7 @@ def test_an_interrupted_write_leaves_the_previous_notebook_untouched(
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        notebooks.write_atomically(nbformat.v4.new_notebook(), ipynb)
+        notebooks.write_atomically("{}", ipynb)
     assert ipynb.read_bytes() == before
     assert sorted(p.name for p in md.parent.iterdir() if p.is_file()) == ["tiny.ipynb", "tiny.md"]
 

@@ -31,7 +31,7 @@ def test_no_directive_or_role_reaches_a_reader_and_every_link_leads_to_a_file(pa
 
 @every_notebook
 def test_what_the_page_covers_or_folds_is_folded_where_the_notebook_runs(path: Path) -> None:
-    for cell in nbformat.read(path, as_version=4).cells:
+    for cell in portable.read(path).cells:
         if cell.cell_type == "code":
             said = str(cell.outputs)
             assert "made no guess" not in said
@@ -42,6 +42,31 @@ def test_what_the_page_covers_or_folds_is_folded_where_the_notebook_runs(path: P
             assert "Hint 1" not in cell.source or cell.source.count("<summary><b>Hint") == cell.source.count(
                 "Hint "
             )
+
+
+@every_notebook
+def test_no_output_that_the_page_covers_stands_in_sight(path: Path) -> None:
+    stored, cells = nbformat.read(path, as_version=4).cells, portable.read(path).cells
+    for cell, decoded in zip(stored, cells, strict=True):
+        if "hide-output" in cell.metadata.get("tags", ()):
+            assert cell.outputs == [] and "labkit" not in decoded.metadata
+            assert decoded.outputs or ".reveal(" not in cell.source
+
+
+def test_every_lab_leads_to_the_next_to_its_problems_and_to_all_labs_and_the_page_leaves_that_to_its_buttons() -> (
+    None
+):
+    order = contents.notebooks()
+    for name, after in zip(order, [*order[1:], ""], strict=True):
+        path = ROOT / "notebooks" / f"{name}.ipynb"
+        nb = nbformat.read(path, as_version=4)
+        leads = re.findall(r"\]\(([^)]+)\)", nb.cells[-1].source)
+        number = contents.number(name).replace(".", "_").lower()
+        sets = [f"exercises/{number}_exercises.ipynb"] if number else []
+        assert leads == [f"{after}.ipynb"] * bool(after) + sets + [f"{contents.FRONT}.ipynb"]
+        assert all((path.parent / to).exists() for to in leads)
+        portable.dress_inplace(nb, path.with_suffix(".md"))
+        assert contents.FRONT not in nb.cells[-1].source
 
 
 @pytest.mark.parametrize(

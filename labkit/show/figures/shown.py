@@ -19,7 +19,7 @@ from labkit.show.figures import stills
 from labkit.show.figures.base import Interactive
 from labkit.show.figures.sources import module, names, script
 
-_STILL = "This figure is still: to move it in a notebook, install anywidget (pip install anywidget)."
+_STILL = "<p>A still picture: to move it, run this cell where anywidget is installed.</p>"
 _NO_STILL = "A still picture of it needs quickjs-ng (pip install quickjs-ng)."
 
 
@@ -50,8 +50,6 @@ class Figure:
         self.name = parameters.name
         self.widget: Any = _widget(parameters) if _kernel() else None
         self.live = self.widget is not None
-        if _kernel() and not self.live:
-            print(_STILL)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -75,7 +73,7 @@ class Figure:
         if svg:
             picture = base64.b64encode(svg.encode()).decode()
             inside = f'<img alt="{inside}" src="data:image/svg+xml;base64,{picture}">'
-        return f'<div class="labkit-figure" data-figure="{self.name}" data-state="{state}">{inside}</div>'
+        return f'<div class="labkit-figure" data-figure="{self.name}" data-state="{state}">{inside}{_STILL}</div>'
 
     def page(self) -> str:
         """A whole HTML page with this figure alone, live, that needs nothing else: to show in class, or to send."""
