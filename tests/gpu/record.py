@@ -44,7 +44,7 @@ TESTS = {
 }
 MORE_TESTS = {
     "DDP, ZeRO and the recorder": (80, "ddp or zero or recorder or compressed", {}),
-    "the GPU's clock": (20, "clock", {}),
+    "the GPU's clock": (30, "clock", {}),
 }
 LAB_S = 15  # for the cells of a lab that compute on a device
 TIMINGS_S, REST_S, MACHINE_S = 40, 40, 30
