@@ -85,6 +85,6 @@ def test_a_compressed_gradient_goes_through_ddp_on_the_gpu_and_all_ranks_agree()
 
 def test_the_gpu_of_this_process_has_a_clock():
     pytest.importorskip("pynvml", reason="no nvidia-ml-py: pip install 'labkit[gpu]'")
-    clock = machine.own_clock()
+    clock = machine.clock_of(machine.device())()
     assert machine.device() == "cuda" and clock.mhz > 0 and clock.most > 0
     assert clock.most in {other.most for other in machine.clocks()}
