@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -33,22 +34,13 @@ sys.path[:0] = [str(HERE), str(ROOT / "book" / "tools")]
 import contents  # noqa: E402
 import gpu_page  # noqa: E402
 
-WHOLE_S = 600.0  # for everything
-ONE_GPU = {"CUDA_VISIBLE_DEVICES": "0", "PRETENDED_DEVICES": "1"}
-#: By part of the tests marked gpu: seconds, words of which one is in the names of its tests, the environment.
+CELLS, ALONE = str(HERE / "cells.py"), str(HERE / "alone.py")
+WHOLE_S = 585.0  # for everything, so that all is over within ten minutes
+#: Words of which one is in the names of the tests that a part runs, of those marked gpu.
 MESSAGES = "live_on or all_reduce or receive_first or comes_first or somebody_made"
-TESTS = {
-    "messages and all-reduces, a GPU for each worker": (100, MESSAGES, {}),
-    "messages and all-reduces, workers that share one GPU": (70, MESSAGES, ONE_GPU),
-    "memory on the GPU": (30, "memory or result_on", {}),
-}
-MORE_TESTS = {
-    "DDP, ZeRO and the recorder": (80, "ddp or zero or recorder or compressed", {}),
-    "the GPU's clock": (30, "clock", {}),
-}
-LAB_S = 15  # for the cells of a lab that compute on a device
-TIMINGS_S, REST_S, MACHINE_S = 40, 40, 30
-MISSING = re.compile(r"No module named '([\w.]+)'|this needs (\w+), which is not installed")
+MEMORY, TRAINING, CLOCK = "memory or result_on", "ddp or zero or recorder or compressed", "clock"
+MACHINE_S, LAB_S = 30, 15  # for the first question, and for a lab's cells that compute on a device
+MISSING = re.compile(r"No module named '?([\w.]+)|this needs (\w+), which is not installed")
 
 
 @dataclass(frozen=True)
@@ -61,34 +53,36 @@ class Part:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def tests(name: str, limit_s: float, words: str, env: Mapping[str, str], where: Iterable[str]) -> Part:
-    options = ["-v", "--tb=line", "-m", "gpu", "-k", words, "--import-mode=importlib", f"--rootdir={ROOT}"]
-    options += [
-        "-c",
-        os.devnull,
-        "-p",
-        "no:cacheprovider",
-    ]  # a lent machine may have another pytest, and fewer plugins
-    if importlib.util.find_spec("psutil") is None:
-        options.append("--noconftest")  # what needs it there then says so; all others run
-    return Part(name, limit_s, [sys.executable, "-m", "pytest", *options, *where], env)
-
-
 def parts(device: str, gpus: int) -> list[Part]:
     """All but the whole labs, in order. device: as torch names it, for the cells and the timings."""
     import cells
 
-    gpu = ["tests/gpu/test_gpu.py"]
-    chosen = [tests(name, *how, gpu) for name, how in TESTS.items() if how[2] != ONE_GPU or gpus > 1]
-    for lab in cells.LAST:
-        chosen.append(Part(f"cells of {lab}", LAB_S, [sys.executable, str(HERE / "cells.py"), device, lab]))
-    chosen += [tests(name, *how, gpu) for name, how in MORE_TESTS.items()]
-    chosen.append(Part("timings", TIMINGS_S, [sys.executable, str(HERE / "alone.py"), "timings", device]))
-    words = " or ".join(words for _, words, _ in [*TESTS.values(), *MORE_TESTS.values()])
-    marked = [
-        str(p) for p in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in p.read_text("utf-8")
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    one = {"CUDA_VISIBLE_DEVICES": first, "PRETENDED_DEVICES": "1"} if gpus > 1 else {}
+    chosen = [tests("messages and all-reduces on all GPUs", 100, MESSAGES)] if gpus > 1 else []
+    chosen += [
+        tests("messages and all-reduces of workers that share one GPU", 70, MESSAGES, one),
+        tests("memory on the GPU", 30, MEMORY),
+        *(Part(f"cells of {lab}", LAB_S, [sys.executable, CELLS, device, lab]) for lab in cells.LAST),
+        tests("DDP, ZeRO and the recorder", 80, TRAINING),
+        tests("the GPU's clock", 30, CLOCK),
+        Part("timings", 40, [sys.executable, ALONE, "timings", device]),
+        tests("all other tests marked gpu", 40, f"not ({MESSAGES} or {MEMORY} or {TRAINING} or {CLOCK})"),
     ]
-    return [*chosen, tests("all other tests marked gpu", REST_S, f"not ({words})", {}, marked)]
+    return chosen
+
+
+def tests(name: str, limit_s: float, words: str, env: Mapping[str, str] = MappingProxyType({})) -> Part:
+    """A part that runs tests marked gpu, but those of the labs' cells, which have parts of their own."""
+    found = [f for f in sorted((ROOT / "tests").rglob("test_*.py")) if f.name != "test_cells.py"]
+    files = [str(f) for f in found if "mark.gpu" in f.read_text(encoding="utf-8")]
+    options = ["-v", "-rs", "--tb=line", "-m", "gpu", "-k", words]
+    # a lent machine may have another pytest, fewer of its plugins, and lack what one of the files imports
+    options += ["-c", os.devnull, f"--rootdir={ROOT}", "--import-mode=importlib", "-p", "no:cacheprovider"]
+    options.append("--continue-on-collection-errors")
+    if importlib.util.find_spec("psutil") is None:
+        options.append("--noconftest")
+    return Part(name, limit_s, [sys.executable, "-m", "pytest", *options, *files], env)
 
 
 def labs(left_s: Callable[[], float]) -> Iterator[Part]:
@@ -97,7 +91,7 @@ def labs(left_s: Callable[[], float]) -> Iterator[Part]:
     seconds = {name: known.get(name, {}).get("seconds", WHOLE_S) for name in contents.labs(ROOT)}
     for name in sorted(seconds, key=seconds.__getitem__):
         if left_s() > 5:
-            command = [sys.executable, str(HERE / "alone.py"), "lab", name]
+            command = [sys.executable, ALONE, "lab", name]
             yield Part(f"lab {name}", left_s(), command, {"MPLBACKEND": "agg"})
 
 
@@ -151,14 +145,17 @@ def outcome(status: int | None, said: str) -> dict[str, Any]:
     found = [each for line in lines if (each := _json(line)) is not None]
     tests = re.findall(r"^\S*::(\S+) (PASSED|FAILED|ERROR|SKIPPED)", said, re.M)
     failed = [name for name, how in tests if how in ("FAILED", "ERROR")]
+    passed, skipped = (sum(h == how for _, h in tests) for how in ("PASSED", "SKIPPED"))
     # cells.py says of a lab what went wrong in it, and "" if nothing did
     wrong = [why for each in found for why in each.values() if isinstance(why, str) and "Traceback" in why]
     line: dict[str, Any] = {}
     if found and not wrong:
         line["found"] = found
     if tests:
-        counts = {how: sum(h == how for _, h in tests) for how in ("PASSED", "FAILED", "ERROR", "SKIPPED")}
-        line["tests"] = {"passed": counts["PASSED"], "failed": failed, "skipped": counts["SKIPPED"]}
+        line["tests"] = {"passed": passed, "failed": failed, "skipped": skipped}
+    if status == 0 and tests and skipped == len(tests):
+        (why, *_) = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)", said, re.M) or [""]
+        return {"ended": "not run", "why": f"all tests skip here: {why}"}
     if status == 0 and not wrong:
         return {"ended": "well", **line}
     if status is None:
@@ -167,9 +164,9 @@ def outcome(status: int | None, said: str) -> dict[str, Any]:
             "why": f"the last it said: {lines[-1][:200]}" if lines else "it said nothing",
             **line,
         }
-    if lacks := MISSING.search(said):
+    if not passed and (lacks := MISSING.search(said)):
         return {"ended": "not run", "why": f"{lacks[1] or lacks[2]} is not installed there"}
-    if status == 5:  # pytest's own: there was no such test
+    if status == 5:  # pytest's own: nothing was chosen
         return {"ended": "not run", "why": "there is no such test"}
     why = wrong[0].strip().splitlines()[-1] if wrong else lines[-1] if lines else ""
     return {"ended": "badly", "why": f"exit status {status}: {why[:300]}", **line}
@@ -233,7 +230,7 @@ def main() -> int:
         return WHOLE_S - (time.perf_counter() - begun)
 
     with environment(a.pretend) as env:
-        asked = Part("the machine", MACHINE_S, [sys.executable, str(HERE / "alone.py"), "machine"])
+        asked = Part("the machine", MACHINE_S, [sys.executable, ALONE, "machine"])
         first = run(asked, env)
         if first["ended"] != "well":
             print(f"torch does not say what this machine has: {first['why']}; nothing was written.")

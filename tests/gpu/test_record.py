@@ -32,6 +32,7 @@ def test_a_part_that_hangs_or_crashes_or_lacks_a_package_is_recorded_and_the_nex
         python("leaves a process behind", 5, ORPHAN.format(0)),
         python("crashes", 5, "import os; os.abort()"),
         python("lacks a package", 5, "import no_such_package"),
+        record.Part("lacks pytest", 5, [sys.executable, "-m", "no_such_pytest"]),
         python("finds something", 5, "import json; print(json.dumps({'seconds': 3}))"),
     ]
     written, began = [], time.monotonic()
@@ -42,11 +43,13 @@ def test_a_part_that_hangs_or_crashes_or_lacks_a_package_is_recorded_and_the_nex
         ("leaves a process behind", "well"),
         ("crashes", "badly"),
         ("lacks a package", "not run"),
+        ("lacks pytest", "not run"),
         ("finds something", "well"),
     ]
     assert "-6" in lines[2]["why"] and lines[3]["why"] == "no_such_package is not installed there"
-    assert lines[4]["found"] == [{"seconds": 3}]
-    assert [len(each) for each in written] == [1, 2, 3, 4, 5], "the file is written after every part"
+    assert lines[4]["why"] == "no_such_pytest is not installed there"
+    assert lines[5]["found"] == [{"seconds": 3}]
+    assert [len(each) for each in written] == [1, 2, 3, 4, 5, 6], "the file is written after every part"
     started = int(lines[0]["why"].split()[-1])
     left = psutil.pid_exists(started) and psutil.Process(started).status() != psutil.STATUS_ZOMBIE
     assert not left, "a process group of its own does not save a process"
