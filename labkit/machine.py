@@ -15,7 +15,7 @@ from typing import Any
 
 from labkit.extras import need
 
-ACCELERATOR = "cuda"  # torch's name of the device that labs and workers compute on
+ACCELERATOR = "cuda"  # torch's name of the device that labs and workers compute on, where there is one
 
 #: Bits in which a GPU says what holds its clock down (NVML, nvmlClocksEventReason...), and whether that is a fault.
 HELD_BY = {
@@ -72,21 +72,28 @@ def _control_group(name: str) -> str:
         return ""
 
 
+def gpu_module() -> Any:
+    """torch's module of the accelerator, ``torch.cuda``: ``device_count``, ``set_device``, ``synchronize``."""
+    import torch
+
+    return torch.get_device_module(ACCELERATOR)
+
+
 def gpus() -> list[str]:
-    """Names of the CUDA devices that torch sees; empty without torch or without a GPU."""
+    """Names of the GPUs that torch sees; empty without torch or without a GPU."""
     try:
-        import torch
+        gpu = gpu_module()
     except ImportError:
         return []
-    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return [gpu.get_device_name(i) for i in range(gpu.device_count())]
 
 
 def device() -> str:
-    """Where this process's torch tensors should live: ``"cuda"`` where torch sees a GPU, else ``"cpu"``.
+    """Where this process's torch tensors should live: the GPU where torch sees one, else ``"cpu"``.
 
     A worker of ``launch`` has a device of its own, ``comm.device``.
     """
-    return "cuda" if gpus() else "cpu"
+    return ACCELERATOR if gpus() else "cpu"
 
 
 @dataclass(frozen=True)
@@ -130,12 +137,10 @@ def clock_of(device: Any) -> Callable[[], Clock | None]:
 
     NVML stays open for it, since opening takes milliseconds and reading takes microseconds.
     """
-    import torch
-
     with suppress(Exception):  # no package, no driver, or a device that NVML does not know
         nvml = need("pynvml", "gpu")
         nvml.nvmlInit()
-        uuid = torch.get_device_module(ACCELERATOR).get_device_properties(device).uuid
+        uuid = gpu_module().get_device_properties(device).uuid
         return partial(_clock, nvml, nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
     return lambda: None
 
@@ -170,7 +175,7 @@ def describe(devices: tuple[str, ...] = ("cpu",)) -> str:
     """One line: processor, cores, GPU if ``devices`` use one, system, torch's version if loaded, today's date."""
     n = cores()
     parts = [cpu_name(), f"{n} core{'s' * (n > 1)}", platform.system()]
-    if any(d.startswith("cuda") for d in devices):
+    if devices and devices[0] != "cpu":
         used = len(set(devices))
         parts.insert(2, f"{used} x {gpus()[0]}")
     if "torch" in sys.modules:

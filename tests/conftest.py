@@ -106,14 +106,6 @@ def figures_end_with_their_test() -> Iterator[None]:
         sys.modules["matplotlib.pyplot"].close("all")
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_solved_yet() -> Iterator[None]:
-    """An exercise that another test on the same worker solved would open its solution to this one."""
-    if "labkit.exercises.worked" in sys.modules:
-        sys.modules["labkit.exercises.worked"]._solved.clear()
-    yield
-
-
 @pytest.fixture(scope="session")
 def make_figure() -> Callable[..., Any]:
     """`make_figure(name, **parameters)`; the figure of compressors gets some runs to show where none are given."""

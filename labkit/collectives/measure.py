@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from labkit import machine
 from labkit.checks import integer
 from labkit.collectives.ring import ring
 from labkit.network.fit import Fit, Sample, fit
@@ -86,8 +87,6 @@ def measure_link(
     ValueError for arguments that make no sense and for times that determine no link even then, ``LaunchError`` where this
     machine can't run it; nothing is left running.
     """
-    from dataclasses import replace
-
     from labkit.comm import Processes, launch
 
     integer("K", K, least=2)
@@ -97,8 +96,7 @@ def measure_link(
         raise ValueError(
             f"sizes must be at least three different numbers of bytes >= 4, got {tuple(sizes)!r}"
         )
-    # what watches every message would cost each of them some microseconds
-    world = replace(Processes() if world is None else world, watch=False)
+    world = Processes() if world is None else world
     messages: list[Sample] = []
     allreduces: list[Sample] = []
     left = ATTEMPTS
@@ -143,7 +141,7 @@ def _clocked(comm: Comm, sizes: tuple[int, ...], rounds: int, repeats: int) -> l
             begun = time.perf_counter()
             way(comm, x)
             if comm.device != "cpu":
-                torch.cuda.synchronize()
+                machine.gpu_module().synchronize()
             if i:  # the first one warms up
                 spent = min(spent, time.perf_counter() - begun)
         return spent

@@ -60,7 +60,7 @@ class _Shared(AllReduce):
             comm.windows.sync()
 
     def _add_up(self, comm: Comm, total: Any) -> None:
-        host = (total.cpu() if total.is_cuda else total).numpy() if is_torch(total) else total
+        host = total.cpu().numpy() if is_torch(total) else total
         if host.nbytes <= WHOLE:
             _whole(comm, host)
         elif (shown := _everyones(comm, total)) is not None:
@@ -69,7 +69,7 @@ class _Shared(AllReduce):
             step = comm.windows.half // host.itemsize
             for i in range(0, len(host), step):
                 _piece(comm, host[i : i + step])
-        if is_torch(total) and total.is_cuda:
+        if is_torch(total) and not total.is_cpu:
             import torch
 
             total.copy_(torch.from_numpy(host))
@@ -88,7 +88,7 @@ class _Shared(AllReduce):
 def _everyones(comm: Comm, x: Any) -> list[np.ndarray] | None:
     """Everyone's vector ``x``, if it lies in symmetric memory."""
     if is_torch(x):
-        if x.is_cuda:
+        if not x.is_cpu:
             return None
         x = x.numpy()
     return comm.windows.everyones(x)

@@ -183,7 +183,7 @@ class Comm(ABC):
 
         Everybody who may come sends as many elements of the same dtype, and none of them has an ``irecv`` of this
         rank's open. In the simulation the message posted first comes first (together: the smaller rank).
-        Raises ValueError if there is no other rank, or where the backend cannot do it (CUDA tensors over nccl).
+        Raises ValueError if there is no other rank.
 
         >>> def count(comm):
         ...     if comm.rank:

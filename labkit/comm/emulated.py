@@ -31,7 +31,7 @@ class Emulated(Workers):
     hosts: the host of each rank, as (0, 0, 1, 1) for two hosts of two ranks; None: one rank a host. Ranks on one host
         talk at memory speed.
     slow: other rates for some hosts, as {2: 1e7}.
-    law, seed, threads, pool, watch: as in ``Processes``.
+    law, seed, threads, pool: as in ``Processes``.
     """
 
     rate: float

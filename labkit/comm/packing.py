@@ -45,7 +45,7 @@ def pack(f: Any, args: tuple, kwargs: dict, settings: tuple, shared: bool) -> by
 
 
 def pack_result(value: Any) -> bytes:
-    """The bytes of what a worker returns. CUDA tensors come back as CPU tensors: the launcher need not touch the GPU."""
+    """The bytes of what a worker returns. A GPU's tensors come back as the CPU's: the launcher need not touch the GPU."""
     return _dumps(value, _on_the_cpu)
 
 
@@ -67,7 +67,9 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _on_the_cpu(obj: Any) -> Any:
-    if type(obj).__module__ != "torch" or not getattr(obj, "is_cuda", False):
+    import torch
+
+    if not isinstance(obj, torch.Tensor) or obj.is_cpu:
         return NotImplemented
     return obj.detach().cpu().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 

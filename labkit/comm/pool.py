@@ -123,7 +123,7 @@ class Pool:
     ) -> list[tuple[bytes, Record]]:
         """Run ``f`` on every worker; per rank its pickled result and its record. A failure closes the pool.
 
-        settings: the world's law, seed and watch.
+        settings: the world's law and seed.
         """
         if self.closed:
             raise LaunchError("this pool is closed (a worker failed or close() was called); make a new one")

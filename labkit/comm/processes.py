@@ -31,13 +31,12 @@ class Workers(ABC):
     seed: int = 0
     threads: int | None = None
     pool: Pool | None = None
-    watch: bool = True
     name: ClassVar[str]
 
     def ready(self, K: int) -> Pool:
         """K workers that stand ready for many short launches: ``with world.ready(4) as pool: ...``, then
         ``launch(f, 4, world=Processes(pool=pool))``."""
-        site = self._site(K, room_for(K).cuda.device_count())
+        site = self._site(K, _gpus(K))
         from labkit.comm.pool import Pool  # needs what room_for has looked for
 
         return Pool(K, self.threads or max(1, machine.cores() // K), *site)
@@ -51,7 +50,7 @@ class Workers(ABC):
         if self.pool is not None and K != self.pool.K:
             raise ValueError(f"K must be {self.pool.K}, the number of workers in the pool, got {K}")
         with self.ready(K) if self.pool is None else nullcontext(self.pool) as pool:
-            outcomes = pool.run(f, args, kwargs, (self.law, self.seed, self.watch), timeout_s)
+            outcomes = pool.run(f, args, kwargs, (self.law, self.seed), timeout_s)
             results = [pickle.loads(raw) for raw, _ in outcomes]
             return self._assemble(results, [record for _, record in outcomes], pool.devices, pool.backend)
 
@@ -75,8 +74,6 @@ class Processes(Workers):
     law, seed: compute times that ``comm.compute`` draws and really spends, as in ``Simulated``.
     threads: torch's threads per worker; None: the cores divided by K, at least 1.
     pool: workers that stand ready (see ``ready``); None: fresh ones, ended with the launch.
-    watch: record every message and check that its ends agree. False is for timing short messages: it saves a few
-        microseconds each, and a mistake may then hang until the deadline.
     """
 
     backend: str | None = None
@@ -90,7 +87,7 @@ class Processes(Workers):
         """Run ``f`` on K worker processes, or, under torchrun, as one of the K that it has started; see ``launch``."""
         if not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys():
             return super().run(f, K, args, kwargs, timeout_s)
-        gpus, size = room_for(1).cuda.device_count(), int(os.environ["WORLD_SIZE"])
+        gpus, size = _gpus(1), int(os.environ["WORLD_SIZE"])
         if size != K:
             raise LaunchError(
                 f"K is {K}, but the launcher that started this process made a group of {size} ranks"
@@ -108,21 +105,33 @@ def _choose(backend: str | None, device: str | None, K: int, gpus: int) -> tuple
 
     Raises ValueError for an unknown name, LaunchError for what the machine can't do.
     """
-    if backend not in (None, "gloo", "nccl"):
-        raise ValueError(f"backend must be 'gloo', 'nccl' or None, got {backend!r}")
-    if device not in (None, "cpu", "cuda"):
-        raise ValueError(f"device must be 'cpu', 'cuda' or None, got {device!r}")
-    if device == "cuda" and not gpus:
-        raise LaunchError("device 'cuda' needs a GPU and torch sees none; leave device out to run on the CPU")
-    if backend == "nccl" and (gpus < K or device == "cpu"):
+    from torch.distributed import Backend, is_backend_available
+
+    gpu, fast = machine.ACCELERATOR, Backend.default_device_backend_map[machine.ACCELERATOR]
+    if backend not in (None, "gloo", fast):
+        raise ValueError(f"backend must be 'gloo', '{fast}' or None, got {backend!r}")
+    if device not in (None, "cpu", gpu):
+        raise ValueError(f"device must be 'cpu', '{gpu}' or None, got {device!r}")
+    if device == gpu and not gpus:
+        raise LaunchError(
+            f"device '{gpu}' needs a GPU and torch sees none; leave device out to run on the CPU"
+        )
+    if backend == fast and (gpus < K or device == "cpu"):
         have = "device is 'cpu'" if device == "cpu" else f"this machine has {gpus}"
         raise LaunchError(
-            f"backend 'nccl' needs a GPU for each of the {K} ranks, but {have}; "
+            f"backend '{fast}' needs a GPU for each of the {K} ranks, but {have}; "
             f"leave backend out (gloo works without a GPU, and with one that ranks share)"
         )
     if device == "cpu" or not gpus:
         return "gloo", ["cpu"] * K
-    return backend or ("nccl" if gpus >= K else "gloo"), [f"cuda:{k % gpus}" for k in range(K)]
+    usable = gpus >= K and is_backend_available(fast)
+    return backend or (fast if usable else "gloo"), [f"{gpu}:{k % gpus}" for k in range(K)]
+
+
+def _gpus(K: int) -> int:
+    """How many GPUs there are for K processes; LaunchError if this machine can't host so many."""
+    room_for(K)
+    return int(machine.gpu_module().device_count())
 
 
 def room_for(K: int) -> Any:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from labkit import machine
 from labkit.comm import netns
 from labkit.comm.board import Board
 from labkit.comm.errors import Mismatch, described, text_of
@@ -90,8 +91,8 @@ def _join(place: Place) -> None:
 
     os.environ.update(place.env)
     torch.set_num_threads(place.threads)
-    if place.device.startswith("cuda"):
-        torch.cuda.set_device(place.device)
+    if place.device != "cpu":
+        machine.gpu_module().set_device(place.device)
     wait = timedelta(seconds=START_S)
     store = dist.TCPStore(*place.store, is_master=place.serves, wait_for_workers=False, timeout=wait)
     # The launcher keeps the deadline of a run; the group's own would only fire on innocent ranks first.
@@ -101,18 +102,18 @@ def _join(place: Place) -> None:
 
 def _both(backend: str) -> str:
     """The backend for tensors on the CPU and on the GPU, as torch spells it."""
-    return "cpu:gloo,cuda:nccl" if backend == "nccl" else backend
+    return backend if backend == "gloo" else f"cpu:gloo,{machine.ACCELERATOR}:{backend}"
 
 
 def _run(place: Place, board: Board, memory: Any, task: bytes) -> tuple:
-    from labkit.comm.torch_comm import BareComm, TorchComm
+    from labkit.comm.torch_comm import TorchComm
 
     try:
-        f, args, kwargs, law, seed, watch = pickle.loads(task)
+        f, args, kwargs, law, seed = pickle.loads(task)
     except BaseException as error:
         kind, message, _, ranks = _report(error)
         return "failed", kind, f"could not load the function or its arguments ({message})", [], ranks
-    comm = (TorchComm if watch else BareComm)(place.rank, place.K, place.device, board, place.hosts)
+    comm = TorchComm(place.rank, place.K, place.device, board, place.hosts)
     comm._follow(law, seed)
     if memory is not None:
         comm._share(*memory)
@@ -157,20 +158,25 @@ def run_here(
 
     rank = int(os.environ["RANK"])
     device = devices[int(os.environ.get("LOCAL_RANK", rank))]
-    if device.startswith("cuda"):
-        torch.cuda.set_device(device)
+    if device != "cpu":
+        machine.gpu_module().set_device(device)
     joined = not dist.is_initialized()
     if joined:
         dist.init_process_group(_both(backend))
+    group = messages = dist.distributed_c10d._get_default_group()
+    if torch.device("cpu") not in group._device_types:  # somebody's own group, of nccl alone
+        messages = dist.new_group(backend="gloo")
     try:
-        comm = TorchComm(rank, K, device, Board(None, K, rank))
+        comm = TorchComm(rank, K, device, Board(None, K, rank), messages=messages)
         comm._follow(law, seed)
-        dist.barrier()
+        comm._barrier()
         comm._origin = time.perf_counter()
         value = f(comm, *args, **kwargs)
         everyone: list[Any] = [None] * K
-        dist.all_gather_object(everyone, (value, comm._record(comm.now()), device))
+        dist.all_gather_object(everyone, (value, comm._record(comm.now()), device), group=messages)
     finally:
+        if messages is not group:
+            dist.destroy_process_group(messages)
         if joined:
             dist.destroy_process_group()
     results, records, used = zip(*everyone, strict=True)

@@ -12,9 +12,8 @@ from labkit.exercises.exercise import (
     same_array,
 )
 from labkit.exercises.measured import take
-from labkit.exercises.worked import worked
 
 __all__ = [
     "Case", "Exercise", "Verdict", "Wrong", "check", "choices", "close", "exercise_set", "find",
-    "judge", "number", "same_array", "summary", "take", "worked",
+    "judge", "number", "same_array", "summary", "take",
 ]  # fmt: skip

@@ -34,7 +34,6 @@ from labkit.exercises.asking import (
 from labkit.exercises.catalogue import find
 from labkit.exercises.exercise import Case, Exercise, Wrong
 from labkit.exercises.withheld import taken_away
-from labkit.exercises.worked import solved
 
 _LOOKS = {
     "todo": ("○", "#6e6e6e"),
@@ -83,13 +82,12 @@ class Verdict:
         )
 
 
-def check(id: str, answer: Any = None, *, seed: int = 0, variant: str = "") -> Verdict:
+def check(id: str, answer: Any = None, *, seed: int = 0) -> Verdict:
     """Check one exercise.
 
     id: as in ``"10.3-2"``. answer: your function, or your value where the exercise asks for one; nothing where it asks
         for words, which a person reads.
-    seed: of the questions; the notebook always asks the same ones. variant: whose version of the exercise it is, as a
-        notebook says that was written for one student.
+    seed: of the questions; the notebook always asks the same ones.
     Returns a ``Verdict``. Raises ValueError only for an id that does not exist.
 
     >>> def sync_step(comm, batches, w, eta, decay, c): ...
@@ -101,10 +99,7 @@ def check(id: str, answer: Any = None, *, seed: int = 0, variant: str = "") -> V
         asked = "".join(f"\n  {points} for: {what}" for what, points in exercise.rubric)
         message = f"a person reads your words{asked}"
         return Verdict(id, exercise.title, "for a human", 0, exercise.points, message)
-    varied = exercise.varied(variant)
-    cases = [varied.case] if varied else exercise.cases(np.random.default_rng(seed))
-    verdict = judge(exercise, answer, cases)
-    return replace(verdict, message=solved(id)) if verdict.status == "right" else verdict
+    return judge(exercise, answer, exercise.cases(np.random.default_rng(seed)))
 
 
 def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:

@@ -8,7 +8,7 @@ says what is wrong and never what is right.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,19 +57,6 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One student's version of an exercise whose answer is a value: other constants or labels, and the same thought.
-
-    given: the constants and labels. texts: what stands in its section of the notebook instead of what, all at once.
-    case: the question.
-    """
-
-    given: Mapping[str, Any]
-    texts: Mapping[str, str]
-    case: Case
-
-
-@dataclass(frozen=True)
 class Exercise:
     """One exercise of a set.
 
@@ -81,8 +68,6 @@ class Exercise:
     rubric: (criterion, points) each, for an answer in words, which a person reads.
     withheld: names of labkit that are the answer, as in ``"labkit.learn.sync_sgd"`` or ``"labkit.collectives.ring.bytes"``:
         the grader's answers can't use them.
-    variant: draws one student's version, where the answer is a constant or a label; other exercises need none, for their
-        questions are drawn anew, or their data are the student's own.
     """
 
     id: str
@@ -94,20 +79,12 @@ class Exercise:
     objectives: tuple[int, ...] = ()
     rubric: tuple[tuple[str, int], ...] = ()
     withheld: tuple[str, ...] = ()
-    variant: Callable[[np.random.Generator], Variant] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"kind of {self.id} must be one of {', '.join(KINDS)}, got {self.kind!r}")
         if self.rubric and sum(points for _, points in self.rubric) != self.points:
             raise ValueError(f"rubric of {self.id} must add up to its {self.points} points")
-
-    def varied(self, token: str) -> Variant | None:
-        """The variant that a student's ``token`` stands for; None where the exercise has none, or "" is given."""
-        if self.variant is None or not token:
-            return None
-        digest = hashlib.sha256(f"{token}|{self.id}".encode()).digest()
-        return self.variant(np.random.default_rng(int.from_bytes(digest)))
 
 
 def number(answer: Any, what: str = "the answer") -> float:

@@ -31,6 +31,7 @@ DIMENSIONS = 64  # of an array, as numpy has it
 TREE_BYTES = 16_000_000  # of a tree as text
 _KINDS = "biufcSU"  # dtypes whose bytes are all there is to them
 _NUMBERS = (int, float, complex, np.number, Fraction, Decimal)
+_SCALARS = (str, bytes, bytearray, int, float, complex, Fraction, Decimal)
 _SEVERAL: dict[str, Any] = {"t": tuple, "l": (list, deque, array.array), "S": set, "F": frozenset}
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
@@ -114,32 +115,38 @@ class _Writer:
             raise Unfit(f"more than {NODES:,} values")
         if depth < 0:
             raise Unfit(f"containers nested more than {DEPTH} deep")
-        if v is None or v is True or v is False:
+        if v is None or isinstance(v, bool):
             return v
-        if v is Ellipsis:
-            return ["..."]
+        if isinstance(v, (np.generic, np.ndarray)):
+            return self._array(v, depth)
+        if isinstance(v, _SCALARS):
+            return self._scalar(v)
+        return self._container(v, depth)
+
+    def _array(self, v: Any, depth: int) -> Any:
         if isinstance(v, np.generic):
             return ["s", v.dtype.str, self._buffer(v.tobytes())] if _plain(v.dtype) else _unknown(v)
-        if isinstance(v, np.ndarray):
-            plain = np.asarray(v)
-            if plain.dtype == object and all(isinstance(x, _NUMBERS) for x in plain.flat):  # fractions, say
-                return self.tree(plain.tolist(), depth)
-            if not _plain(plain.dtype):
-                return ["?", f"{plain.dtype.name.split('[')[0]}_array"]
-            return ["a", plain.dtype.str, list(plain.shape), self._buffer(plain.tobytes())]
+        plain = np.asarray(v)
+        if plain.dtype == object and all(isinstance(x, _NUMBERS) for x in plain.flat):  # fractions, say
+            return self.tree(plain.tolist(), depth)
+        if not _plain(plain.dtype):
+            return ["?", f"{plain.dtype.name.split('[')[0]}_array"]
+        return ["a", plain.dtype.str, list(plain.shape), self._buffer(plain.tobytes())]
+
+    def _scalar(self, v: Any) -> Any:
         if isinstance(v, int):
             return int(v) if v.bit_length() <= DIGITS else _unknown(v)
-        if isinstance(v, (float, Fraction, Decimal)):
-            return float(v)
         if isinstance(v, str):
             return str(v)
         if isinstance(v, complex):
             return ["c", v.real, v.imag]
         if isinstance(v, (bytes, bytearray)):
             return ["b", self._buffer(bytes(v))]
-        return self._container(v, depth)
+        return float(v)
 
     def _container(self, v: Any, depth: int) -> Any:
+        if v is Ellipsis:
+            return ["..."]
         if isinstance(v, dict):
             return ["d", *(self.tree(part, depth - 1) for item in v.items() for part in item)]
         for tag, kinds in _SEVERAL.items():
@@ -196,18 +203,7 @@ class _Reader:
 
     def _leaf(self, tag: str, *parts: Any) -> Any:
         if tag in ("a", "s"):
-            code = str(parts[0])
-            if len(code) > 16:  # numpy reads lists of types, and their shapes, at great length
-                raise Unfit("this is not a frame (an array of no known dtype)")
-            dtype = np.dtype(code)
-            if not _plain(dtype):
-                raise Unfit(f"this is not a frame (an array of {dtype})")
-            data = self._take(parts[-1])
-            if tag == "s":
-                return np.frombuffer(data, dtype)[0].copy()
-            if len(parts[1]) > DIMENSIONS:
-                raise Unfit("this is not a frame (an array of too many dimensions)")
-            return np.frombuffer(data, dtype).reshape([int(n) for n in parts[1]]).copy()
+            return self._array(tag, *parts)
         if tag == "c":
             return complex(*parts)
         if tag == "b":
@@ -222,6 +218,20 @@ class _Reader:
         if tag == "?":
             return _foreign(parts[0])
         raise Unfit("this is not a frame (a value of no known kind)")
+
+    def _array(self, tag: str, *parts: Any) -> Any:
+        code = str(parts[0])
+        if len(code) > 16:  # numpy reads lists of types, and their shapes, at great length
+            raise Unfit("this is not a frame (an array of no known dtype)")
+        dtype = np.dtype(code)
+        if not _plain(dtype):
+            raise Unfit(f"this is not a frame (an array of {dtype})")
+        data = self._take(parts[-1])
+        if tag == "s":
+            return np.frombuffer(data, dtype)[0].copy()
+        if len(parts[1]) > DIMENSIONS:
+            raise Unfit("this is not a frame (an array of too many dimensions)")
+        return np.frombuffer(data, dtype).reshape([int(n) for n in parts[1]]).copy()
 
     def _take(self, number: Any) -> memoryview:
         """A buffer, once: many arrays made from the same bytes would fill any memory."""

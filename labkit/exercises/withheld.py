@@ -3,7 +3,7 @@
 The same in the notebook's check (``taken_away``) and in an answer's process: wherever a module shows the function or
 class, a stand-in stands that refuses to be called, whoever calls it. In an answer's process its source file is out of sight
 as well (``zygote``). This stops the shortcut, not a thief: labkit's source is free to read elsewhere, and so is anybody
-else's solution. Worked solutions are never there.
+else's solution.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def withhold_inplace(names: Iterable[str]) -> Taken:
     as ``"labkit.collectives.ring.bytes"``.
     """
     taken: Taken = []
-    for full in ("labkit.exercises.worked", *names):
+    for full in names:
         holder, name = holder_of(full)
         if isinstance(holder, type):
             taken.append((holder, name, vars(holder).get(name)))

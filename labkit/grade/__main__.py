@@ -25,13 +25,10 @@ from labkit.grade.batch import Graders, Plan, flag_all, sandbox
 from labkit.grade.collect import Submission, collect
 from labkit.grade.isolation import Limits
 from labkit.grade.key import Key
-from labkit.grade.marks import Marks
 from labkit.grade.outcome import Row
 from labkit.grade.report import table, write_reports
-from labkit.grade.roster import Roster
 from labkit.grade.store import Results, seed_of_run
 from labkit.grade.submission import released_path
-from labkit.grade.variants import Variants, read_secret
 
 OK, GRADER_ERROR, USAGE, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -43,7 +40,7 @@ def main(argv: Sequence[str] | None = None, core: _Opens = sandbox) -> int:
     """Run the command; returns the exit status. core: what runs an answer (tests bring one of their own)."""
     args = _parser().parse_args(argv)
     try:
-        return _merge(args) if args.merge else _grade(args, core)
+        return _grade(args, core)
     except ValueError as error:
         _note(f"labkit.grade: {error}")
         return USAGE
@@ -75,10 +72,25 @@ def _grade(args: argparse.Namespace, core: _Opens) -> int:
         raise ValueError(
             "give notebooks or folders of them, and --key, the folder with the key (tests/exercises)"
         )
+    with tempfile.TemporaryDirectory(prefix="labkit-unpacked-") as folder:
+        unpacked = Path(folder)
+        submissions = collect(args.submissions, skip=[args.out] if args.out else [], into=unpacked)
+        if not submissions:
+            raise ValueError(f"there is nothing to grade in {', '.join(args.submissions)}")
+        plan = _plan(args, core, unpacked)
+        rows = _graded(args, plan, submissions)
+    if rows is None:
+        return GRADER_ERROR
+    _report(args, plan, rows)
+    complete = {s.name for s in submissions} <= {r.submission for r in rows}
+    return OK if complete and not any(r.failed for r in rows) else GRADER_ERROR
+
+
+def _plan(args: argparse.Namespace, core: _Opens, unpacked: Path) -> Plan:
+    """What the command's options ask for. unpacked: the folder with the contents of archives."""
     if args.seed is not None:
         checks.integer("seed", args.seed)
-    beside = args.key.resolve().parents[1] / "notebooks" / "exercises"
-    notebooks = args.notebooks or (beside if beside.is_dir() else Path("notebooks/exercises"))
+    notebooks = _notebooks(args)
     sets = tuple(name for name in Key.sets(args.key) if released_path(name, notebooks).exists())
     for name in args.set:
         checks.one_of("set", name, sets)
@@ -86,61 +98,26 @@ def _grade(args: argparse.Namespace, core: _Opens) -> int:
         raise ValueError(
             f"notebooks must be the folder with the released notebooks of the sets, not {str(notebooks)!r}"
         )
-    roster = Roster.read(args.roster) if args.roster else None
-    if args.variants and not roster:
-        raise ValueError("--variants wants --roster: who has which variant is found by the name on it")
     case_s = min(args.exercise_s, max(CASE_S, args.exercise_s / 3))
     ours = [args.out] if args.out else []
-    with tempfile.TemporaryDirectory(prefix="labkit-unpacked-") as folder:
-        submissions = collect(args.submissions, skip=ours, into=Path(folder))
-        if not submissions:
-            raise ValueError(f"there is nothing to grade in {', '.join(args.submissions)}")
-        plan = Plan(
-            args.key,
-            notebooks,
-            sets,
-            seed_of_run(args.out, args.seed),
-            core,
-            asked=tuple(name for name in sets if name in args.set),
-            hide=_hidden(
-                [args.key, *ours, Path(folder), *map(Path, args.submissions), *filter(None, [args.variants])]
-            ),
-            limits=Limits(exercise_s=args.exercise_s, case_s=case_s),
-            trust=args.trust,
-            submission_s=args.submission_s,
-            variants=Variants(roster, read_secret(args.variants)) if roster and args.variants else None,
-        )
-        rows = _graded(args, plan, submissions)
-    if rows is None:
-        return GRADER_ERROR
-    isolation = sorted({e.isolation for r in rows for e in r.exercises if e.isolation})
-    open_door = any("hiding files" in words for words in isolation)
-    about = {"seed": plan.seed, "sets": sorted({r.set for r in rows if r.set}), "isolation": isolation,
-             "trust": open_door, "machine": machine.describe()}  # fmt: skip
-    if roster:
-        about["roster"] = str(args.roster.resolve())
-        rows = [r if roster.find(r.student) is not None else r.flagged("not on the roster") for r in rows]
-    if args.out:
-        rows = Marks.load(args.out).into(rows)
-        write_reports(rows, args.out, about, roster)
-    for who in roster.missing({r.student for r in rows}) if roster else ():
-        _note(f"nothing handed in: {who}")
-    if open_door:
-        print(
-            "NOT ISOLATED: nothing kept these answers from the machine's files, the key among them (--trust)"
-        )
-    print(table(rows), flush=True)
-    for words in isolation:
-        _note(f"isolation: {words}")
-    if waiting := sum(r.waiting for r in rows):
-        where = f": see {args.out / 'to_mark.csv'}" if args.out else ""
-        _note(f"{waiting} of {len(rows)} rows wait for a human{where}")
-    if args.out:
-        _note(f"grades.csv, exercises.csv, gradebook.csv, grades.json and feedback/ are in {args.out}")
-    if failed := sum(r.failed for r in rows):
-        _note(f"GRADER_ERROR on {failed} rows: run the same command again to try these once more")
-    complete = {s.name for s in submissions} <= {r.submission for r in rows}
-    return OK if complete and not failed else GRADER_ERROR
+    return Plan(
+        args.key,
+        notebooks,
+        sets,
+        seed_of_run(args.out, args.seed),
+        core,
+        asked=tuple(name for name in sets if name in args.set),
+        hide=_hidden([args.key, *ours, unpacked, *map(Path, args.submissions)]),
+        limits=Limits(exercise_s=args.exercise_s, case_s=case_s),
+        trust=args.trust,
+        submission_s=args.submission_s,
+    )
+
+
+def _notebooks(args: argparse.Namespace) -> Path:
+    """The folder with the released problem sets: the one that was named, or that beside the key, or here."""
+    beside = Path(args.key.resolve().parents[1], "notebooks", "exercises")
+    return args.notebooks or (beside if beside.is_dir() else Path("notebooks/exercises"))
 
 
 def _graded(args: argparse.Namespace, plan: Plan, submissions: list[Submission]) -> list[Row] | None:
@@ -153,45 +130,61 @@ def _graded(args: argparse.Namespace, plan: Plan, submissions: list[Submission])
     if unknown := set(args.again) - {s.student for s in submissions}:
         raise ValueError(f"there is no submission of {sorted(unknown)[0]!r} to grade again")
     results = Results.of(args.out, plan) if args.out else None
-    stored = {s.name: results.load(s) for s in submissions if s.student not in args.again} if results else {}
-    done = {name: rows for name, rows in stored.items() if rows}
-    if done:
-        _note(f"{len(done)} of them are graded already")
+    done = _stored(results, [s for s in submissions if s.student not in args.again])
     left = [s for s in submissions if s.name not in done]
     plan = replace(plan, sets=plan.met_by(left))
-    asked = [name for name in plan.sets if name in (plan.asked or plan.sets)] if left else []
-    ids = [id for name in asked for id in exercise_set(name)]
     with Graders(plan, args.jobs) as graders:
-        tested = _progress("self-test", len(ids), graders.selftest(ids))
-        if found := list(
-            dict.fromkeys(f"GRADER_ERROR: {said}" for _, problems in tested for said in problems)
-        ):
-            found.append(
-                "The grader does not judge its own key rightly on this machine, so nothing was graded."
-            )
-            _note("\n".join(found))
+        if left and not _passes_its_test(plan, graders):
             return None
-        for s, rows_of_it in _progress("graded", len(left), graders.grade(left)):
+        for s, rows in _progress("graded", len(left), graders.grade(left)):
             if results:
-                results.save(s, rows_of_it)
-            done[s.name] = rows_of_it
+                results.save(s, rows)
+            done[s.name] = rows
     return flag_all([row for s in submissions for row in done[s.name]])
 
 
-def _merge(args: argparse.Namespace) -> int:
-    if not args.out or args.submissions:
-        raise ValueError(
-            "--merge wants --out, the folder of results that the points belong to, and no submissions"
+def _stored(results: Results | None, submissions: Iterable[Submission]) -> dict[str, list[Row]]:
+    """The rows that an earlier run has stored, by the submission's name."""
+    loaded = {s.name: results.load(s) for s in submissions} if results else {}
+    found = {name: rows for name, rows in loaded.items() if rows}
+    if found:
+        _note(f"{len(found)} of them are graded already")
+    return found
+
+
+def _passes_its_test(plan: Plan, graders: Graders) -> bool:
+    """Whether the grader judges the key rightly; what it does not is said."""
+    asked = [name for name in plan.sets if name in (plan.asked or plan.sets)]
+    ids = [id for name in asked for id in exercise_set(name)]
+    tested = _progress("self-test", len(ids), graders.selftest(ids))
+    found = dict.fromkeys(f"GRADER_ERROR: {said}" for _, problems in tested for said in problems)
+    if found:
+        _note("\n".join(found))
+        _note("The grader does not judge its own key rightly on this machine, so nothing was graded.")
+    return not found
+
+
+def _report(args: argparse.Namespace, plan: Plan, rows: list[Row]) -> None:
+    """Write the files, print the table, and say what is left to do."""
+    isolation = sorted({e.isolation for r in rows for e in r.exercises if e.isolation})
+    open_door = any("hiding files" in words for words in isolation)
+    if args.out:
+        about = {"seed": plan.seed, "sets": sorted({r.set for r in rows if r.set}), "isolation": isolation,
+                 "trust": open_door, "machine": machine.describe()}  # fmt: skip
+        write_reports(rows, args.out, about)
+    if open_door:
+        print(
+            "NOT ISOLATED: nothing kept these answers from the machine's files, the key among them (--trust)"
         )
-    rows, about = Results(args.out).reported()
-    new = Marks.read(args.merge, rows)
-    rows = new.save(args.out).into(rows)
-    write_reports(rows, args.out, about, Roster.read(Path(about["roster"])) if "roster" in about else None)
-    _note(
-        f"points for {len(new.all)} exercises merged; {sum(r.waiting for r in rows)} rows still wait for a human"
-    )
     print(table(rows), flush=True)
-    return OK
+    for words in isolation:
+        _note(f"isolation: {words}")
+    if waiting := sum(r.waiting for r in rows):
+        _note(f"{waiting} of {len(rows)} rows wait for a human: ? in the table, and the answers in feedback/")
+    if args.out:
+        _note(f"gradebook.csv, grades.json and feedback/ are in {args.out}")
+    if failed := sum(r.failed for r in rows):
+        _note(f"GRADER_ERROR on {failed} rows: run the same command again to try these once more")
 
 
 def _progress(what: str, of: int, coming: Iterable[_T]) -> Iterator[_T]:
@@ -224,17 +217,13 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     # fmt: off
     add("submissions", nargs="*", metavar="SUBMISSION",
-        help="a notebook, a folder with an entry per student, or an archive (.zip) as the systems make it")
-    add("--key", type=Path, help="the folder with the key, as tests/exercises or one of your own (labkit.grade.template)")
+        help="a notebook, a folder with an entry per student, or an archive of such a folder (.zip)")
+    add("--key", type=Path, help="the folder with the key: tests/exercises, or a copy with questions of your own")
     add("--out", type=Path, metavar="DIR",
         help="where results, reports and feedback pages go; an interrupted run goes on there")
     add("--notebooks", type=Path, metavar="DIR",
         help="the released problem sets (default: notebooks/exercises beside the key, or else here)")
     add("--jobs", type=int, default=machine.cores(), metavar="N", help="graders at the same time (default: the cores)")
-    add("--roster", type=Path, metavar="CSV",
-        help="Moodle's, Canvas' or Gradescope's own export: who is in the class, and the file to upload again")
-    add("--variants", type=Path, metavar="SECRET",
-        help="students have notebooks of their own, written by labkit.grade.variants with this secret")
     add("--set", action="append", default=[], metavar="NAME",
         help="grade this problem set only, as 10.3; may be repeated (default: all that are found)")
     add("--exercise-s", type=float, default=EXERCISE_S, metavar="S",
@@ -244,8 +233,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--trust", action="store_true", help="go on where the machine can hide no files from answers")
     add("--seed", type=int, help="of the questions (default: that of the run in DIR, or a new one)")
     add("--again", action="append", default=[], metavar="STUDENT", help="grade this student again; may be repeated")
-    add("--merge", type=Path, metavar="CSV",
-        help="put the points that a person gave (to_mark.csv, filled in) into the results in DIR")
     # fmt: on
     return parser
 

@@ -29,7 +29,6 @@ from labkit.grade.notebook import Cell, Unreadable, read_cells
 from labkit.grade.outcome import Outcome, Row
 from labkit.grade.pool import Lost, Pool
 from labkit.grade.submission import Answer, Released, lab_of, sets_of
-from labkit.grade.variants import RIGHT_FOR, Variants
 from labkit.grade.zygote import Zygote
 
 
@@ -56,7 +55,7 @@ class Plan:
 
     seed: of all questions. core: opens a core; must be found by name in another process. hide: folders that no answer
     may see. limits: what an answer may use. trust: whether to go on where nothing keeps answers from the machine's files.
-    submission_s: seconds for all of one notebook. variants: who has which, where students have their own.
+    submission_s: seconds for all of one notebook.
     """
 
     key: Path
@@ -69,7 +68,6 @@ class Plan:
     limits: Limits = field(default_factory=Limits)
     trust: bool = False
     submission_s: float = 300.0
-    variants: Variants | None = None
 
     def met_by(self, submissions: Sequence[Submission]) -> tuple[str, ...]:
         """The sets that occur among the submissions, asked for or not."""
@@ -157,9 +155,7 @@ def _grade_submission(
     flags = ("several problem sets in one notebook",) if len(wanted) > 1 else ()
     rows = []
     for book in (b for b in books if b.name in wanted):
-        ask = partial(
-            _grade_exercise, s=s, cells=cells, book=book, key=key_of(book.name), core=core, plan=plan
-        )
+        ask = partial(_grade_exercise, cells=cells, book=book, key=key_of(book.name), core=core, plan=plan)
         done = tuple(ask(e, until=until) for e in book.exercises.values())
         rows.append(row(book.name, exercises=done, flags=flags))
     return rows
@@ -190,7 +186,6 @@ def flag_all(rows: Sequence[Row]) -> list[Row]:
 
 def _grade_exercise(
     e: Exercise,
-    s: Submission,
     cells: Sequence[Cell],
     book: Released,
     key: Key,
@@ -212,17 +207,9 @@ def _grade_exercise(
         said = "not run: the exercises before it had taken all the time that there is for a notebook"
         return made("TIMEOUT", message=said)
     questions = key.questions(e, [plan.seed, *e.id.encode()])  # the same for every student of a run
-    whose: list[str] = []
-    if plan.variants and e.variant:
-        case = plan.variants.case(e, s.student, whose)
-        if case is None:
-            said = "whose variant of this exercise it is cannot be told: nobody on the roster has this name"
-            return made("NEEDS_HUMAN", message=said)
-        questions = iter([case])
     try:
         got = core.grade(e, answer, questions, plan.seed)
     except Exception as error:
         said = "the grader failed here; this is not your fault"
         return made("GRADER_ERROR", message=said, log=described(error))
-    first = f"{RIGHT_FOR}{', '.join(whose)}\n" if whose else ""
-    return replace(got, answer=answer.source, log=first + got.log)
+    return replace(got, answer=answer.source)

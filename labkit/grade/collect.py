@@ -2,8 +2,7 @@
 
 Given a folder, each entry in it is a student: a notebook (the student is its name without the ending) or a folder with
 notebooks at any depth (the student is the folder's name). Given a notebook, the student is its name, unless that is a
-problem set's own, as in ``10_3_exercises (1).ipynb``, or occurs twice: then it is the name of the folder it lies in. Names
-that Moodle, Canvas and Gradescope give are read (``roster``), so that what somebody hands in again is the same student's.
+problem set's own, as in ``10_3_exercises (1).ipynb``, or occurs twice: then it is the name of the folder it lies in.
 Nothing handed in is left out: what is no notebook becomes a submission with a ``problem``. Links are not followed: they
 could lead to somebody else's work.
 
@@ -23,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from labkit.grade.notebook import printable
-from labkit.grade.roster import METADATA, handed_in_by, submitters
 
 MOST_FILES, MOST_BYTES = 20_000, 4_000_000_000  # of an archive
 # 10_3_exercises, 10_3_exercises (1), 10_3 (1), a_exercises, 2_2-Copy1
@@ -70,7 +68,7 @@ def collect(
                 raise ValueError(f"the folder {str(path)!r} cannot be read: {error.strerror}") from None
         else:
             alone = stems[path.stem] == 1 and not _GENERIC.fullmatch(path.stem)
-            student = handed_in_by(path.name) or (path.stem if alone else root.parent.name)
+            student = path.stem if alone else root.parent.name
             problem = "" if _is_notebook(root.name) else _NOT_A_NOTEBOOK
             below = [Submission(_plain(student), _plain(f"{root.parent.name}/{path.name}"), root, problem)]
         for s in below:
@@ -78,24 +76,22 @@ def collect(
     return list(_unique(sorted(found.values(), key=lambda s: (s.student, s.name))))
 
 
-_OF_SYSTEMS = ("__macosx", "__pycache__", ".ds_store", "thumbs.db", "desktop.ini", ".venv", ".idea", ".vscode",
-               METADATA)  # fmt: skip
+_OF_SYSTEMS = ("__macosx", "__pycache__", ".ds_store", "thumbs.db", "desktop.ini", ".venv", ".idea",
+               ".vscode")  # fmt: skip
 _NOT_A_NOTEBOOK = "this is not a notebook: its name does not end in .ipynb"
 _LINK = "this is a link: hand in the file itself"
 
 
 def _of_folder(root: Path, left_out: set[str]) -> Iterator[Submission]:
-    known = submitters(root)
     for path in sorted(root.iterdir()):
-        named = known.get(path.name) or handed_in_by(path.name)
         if _hidden(path.name) or str(path) in left_out:
             continue
         if path.is_symlink():
-            yield _submission(root, path, named or path.stem, _LINK)
+            yield _submission(root, path, path.stem, _LINK)
         elif path.is_dir():
-            yield from _of_student(root, path, named or path.name, left_out)
+            yield from _of_student(root, path, path.name, left_out)
         else:
-            student = named or (root.name if _GENERIC.fullmatch(path.stem) else path.stem)
+            student = root.name if _GENERIC.fullmatch(path.stem) else path.stem
             yield _submission(root, path, student, "" if _is_notebook(path.name) else _NOT_A_NOTEBOOK)
 
 

@@ -75,20 +75,23 @@ def _row(row: Row) -> str:
     head = f"<h2>{escape(what)}</h2>\n<p class='soft'>File: {escape(row.submission)}</p>{flags}"
     if not row.exercises:
         return f"{head}\n<p><strong>{escape(STATUSES[row.status][2])}</strong>: {escape(row.message)}</p>"
-    waiting = sum(e.of for e in row.exercises if e.open)
-    more = f", and {waiting} more are still open" if waiting else ""
+    more = f", and {row.still_open} more are still open" if row.still_open else ""
     total = f"<p><strong>{row.points:g} of {row.of} points</strong>{more}.</p>"
     return "\n".join([head, total, *(_exercise(e, row.set) for e in row.exercises)])
 
 
 def _exercise(e: Outcome, name: str) -> str:
-    right = e.status == "PASS" or (e.status == "MARKED" and e.points == e.of)
+    right = e.status == "PASS"
     points = f"{e.of} points open" if e.open else f"{e.points:g} of {e.of} points"
-    message = f"\n<pre>{escape(e.message)}</pre>" if e.message else ""
+    said = [
+        e.message,
+        e.answer if e.status == "NEEDS_HUMAN" else "",
+    ]  # what a person is to read stands there too
+    message = "".join(f"\n<pre>{escape(text)}</pre>" for text in said if text)
     where, look = f"exercise {e.id.rpartition('-')[2]} of problem set {name}", ""
     if e.status == "NO_RESULT":
         look = f"Where to begin: {where} has hints that unfold, and lab {name} has the idea."
-    elif not (right or e.open or e.status == "MARKED"):
+    elif not (right or e.open):
         look = f"Where to look: run the check under {where} again, and unfold its hints; the idea is in lab {name}."
     look = look and f"\n<p class='soft'>{escape(look)}</p>"
     _, sign, meaning = STATUSES[e.status]

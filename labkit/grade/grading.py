@@ -55,9 +55,7 @@ def grade_one(
     name = exercise.function if name is None else name
     if not name.isidentifier():
         raise ValueError(f"name must be what the answer is called in its cell, got {name!r}")
-    if cases is None:
-        cases = exercise.cases(np.random.default_rng(seed))
-    started = time.monotonic()
+    cases = exercise.cases(np.random.default_rng(seed)) if cases is None else cases
     order = {"op": "load", "setup": setup, "helpers": helpers, "source": source, "name": name,
              "withheld": list(exercise.withheld)}  # fmt: skip
     session = _Session(exercise, order, name, zygote)
@@ -67,13 +65,11 @@ def grade_one(
     finally:
         session.end()
     message = session.blank() if found.status == NO_RESULT and not found.message else found.message
+    said = f"It printed:\n{_clip(printed, 2000)}" if printed.strip() else ""
+    log = "\n".join(part for part in (f"seed {seed}", found.case, found.trace, said) if part)
     points = exercise.points * (found.status == PASS)
-    log = [f"seed {seed}", found.case, found.trace]
-    if printed.strip():
-        log.append(f"It printed:\n{_clip(printed, 2000)}")
     return Outcome(
-        exercise.id, exercise.title, found.status, points, exercise.points, _clip(message, 2000),
-        _clip("\n".join(part for part in log if part), 8000), seconds=time.monotonic() - started,
+        exercise.id, exercise.title, found.status, points, exercise.points, _clip(message, 2000), _clip(log, 8000),
         isolation=zygote.isolation.words(),
     )  # fmt: skip
 

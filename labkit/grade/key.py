@@ -30,7 +30,6 @@ _OURS = ("labkit.exercises", "labkit.grade")  # what a key imports from here is 
 class Key:
     """What only the instructor has of a set, by exercise: solutions, mistakes, hidden cases, and for words what to look for.
 
-    variants: of an exercise that has them, the solution as a function of what one of them has given.
     setup: its source for an answer's process, with blank lines where it imports judges.
     """
 
@@ -38,7 +37,6 @@ class Key:
     mutants: Mapping[str, Sequence[Any]]
     hidden: Mapping[str, Callable[[np.random.Generator], Iterable[Case]]]
     look_for: Mapping[str, Sequence[str]]
-    variants: Mapping[str, Callable[..., Any]]
     setup: str
 
     @classmethod
@@ -53,9 +51,9 @@ class Key:
         for node in ast.parse("\n".join(lines)).body:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_OURS):
                 lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or 0) - node.lineno + 1)
-        names = ("SOLUTIONS", "MUTANTS", "HIDDEN", "LOOK_FOR", "VARIANTS")
-        solutions, mutants, hidden, look_for, variants = (getattr(module, name, {}) for name in names)
-        return cls(solutions, mutants, hidden, look_for, variants, "\n".join(lines))
+        names = ("SOLUTIONS", "MUTANTS", "HIDDEN", "LOOK_FOR")
+        solutions, mutants, hidden, look_for = (getattr(module, name, {}) for name in names)
+        return cls(solutions, mutants, hidden, look_for, "\n".join(lines))
 
     @staticmethod
     def sets(folder: Path) -> tuple[str, ...]:
@@ -110,10 +108,3 @@ def _tested(exercise: Exercise, key: Key, zygote: Zygote) -> Iterator[str]:
             yield f"mistake {i} of {id} gets full points"
     if not key.mutants.get(id):
         yield f"the key has no mistakes of {id} to test the grader with"
-    for token in "abc" if id in key.variants else "":
-        varied = exercise.varied(token)
-        source = f"answer_ = VARIANTS[{id!r}](**{dict(varied.given) if varied else {}!r})"
-        cases = [varied.case] if varied else []
-        outcome = grade_one(exercise, source, cases, setup=key.setup, name="answer_", zygote=zygote)
-        if outcome.status != PASS:
-            yield f"the solution of a variant of {id} gets {outcome.status}: {outcome.message}"

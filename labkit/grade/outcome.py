@@ -1,4 +1,4 @@
-"""What became of answers: the one record that is stored, moderated and reported, for each exercise and each submission."""
+"""What became of answers: the one record that is stored and reported, for each exercise and each submission."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ STATUSES = {
     "TIMEOUT": ("T", "✗", "your code took too long"),
     "NO_RESULT": ("-", "○", "nothing came back"),
     "KILLED": ("K", "✗", "your code was stopped: it used too much of something"),
-    "MARKED": ("", "✎", "marked by a person"),
     "UNREADABLE": ("U", "✗", "the file could not be read as a notebook"),
     "NEEDS_HUMAN": ("?", "…", "a person will look at this"),
     "LEFT_OUT": ("o", "✗", "not graded: nobody asked for this"),
@@ -27,8 +26,7 @@ class Outcome:
     """One exercise of one submission.
 
     status: one of ``STATUSES``. points out of ``of``. message: for the student; log: for the instructor, and where a person
-    is to judge, what to look for. answer: what was taken from the notebook. seconds: of the wall clock. isolation: what was
-    on, in words.
+    is to judge, what to look for. answer: what was taken from the notebook. isolation: what was on, in words.
     """
 
     id: str
@@ -39,7 +37,6 @@ class Outcome:
     message: str = ""
     log: str = ""
     answer: str = ""
-    seconds: float = 0.0
     isolation: str = ""
 
     def __post_init__(self) -> None:
@@ -72,6 +69,11 @@ class Row:
     def of(self) -> int:
         """Points there are."""
         return sum(e.of for e in self.exercises)
+
+    @property
+    def still_open(self) -> int:
+        """Points of exercises that wait for a human, or on which the grader failed."""
+        return sum(e.of for e in self.exercises if e.open)
 
     @property
     def waiting(self) -> bool:

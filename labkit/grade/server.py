@@ -44,13 +44,7 @@ _NOT_FOR_ANSWERS = ("labkit.exercises.sets", "labkit.grade.key", "labkit.grade.b
 def main(control: socket.socket, spec: dict[str, Any]) -> NoReturn:
     """The server's life. control: the line to the grader. spec: what ``Zygote`` sends first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with tempfile.TemporaryDirectory(prefix="labkit-met-") as os.environ[
-        "MPLCONFIGDIR"
-    ]:  # of fonts it makes a list
-        for name in _MET:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-    del os.environ["MPLCONFIGDIR"]
+    _meet()
     hide = [*spec["hide"], *_written_in(spec["withheld"])]
     for name in _NOT_FOR_ANSWERS:
         sys.modules[name] = None  # type: ignore[assignment]
@@ -83,6 +77,16 @@ def main(control: socket.socket, spec: dict[str, Any]) -> NoReturn:
     _say(control, {"isolation": vars(isolation)})
     _Server(control, isolation, memory, show).serve()
     os._exit(0)
+
+
+def _meet() -> None:
+    """Import what answers import."""
+    with tempfile.TemporaryDirectory(prefix="labkit-met-") as folder:
+        os.environ["MPLCONFIGDIR"] = folder  # matplotlib makes a list of fonts
+        for name in _MET:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    del os.environ["MPLCONFIGDIR"]
 
 
 class _Server:

@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,18 +30,12 @@ class Results:
     """The results below ``folder``. base: the digest of all that they depend on, the submissions apart."""
 
     folder: Path
-    base: str = ""
+    base: str
 
     @classmethod
     def of(cls, folder: Path, plan: Plan) -> Results:
         """Those made by this labkit, with the key, the released notebooks, and the rest of the plan."""
-        about = (
-            plan.seed,
-            plan.asked,
-            plan.limits,
-            plan.submission_s,
-            plan.variants and plan.variants.digest,
-        )
+        about = (plan.seed, plan.asked, plan.limits, plan.submission_s)
         sha = hashlib.sha256(repr(about).encode())
         files = [*_LABKIT.rglob("*.py"), *plan.key.glob("key_*.py"), *plan.notebooks.glob("*.ipynb")]
         for path in sorted(files):
@@ -64,16 +58,6 @@ class Results:
     def _path(self, s: Submission) -> Path:
         parts = (self.base, s.student, s.name, s.problem, _file_digest(s.path))
         return self.folder / "results" / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}.json"
-
-    def reported(self) -> tuple[list[Row], dict[str, Any]]:
-        """The rows and the ``about`` of the report that is there. Raises ValueError if there is none."""
-        try:
-            everything = json.loads((self.folder / "grades.json").read_text(encoding="utf-8"))
-            return [_row(r) for r in everything["rows"]], everything["about"]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise ValueError(
-                f"out must be the folder of a run, with its grades.json, not {str(self.folder)!r}"
-            ) from None
 
 
 def seed_of_run(folder: Path | None, seed: int | None) -> int:
@@ -105,10 +89,8 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _row(stored: dict[str, Any]) -> Row:
-    """A row as it was; a report says its points besides."""
     exercises = tuple(Outcome(**e) for e in stored["exercises"])
-    kept = {f.name: stored[f.name] for f in fields(Row)}
-    return Row(**kept | {"exercises": exercises, "flags": tuple(stored["flags"])})
+    return Row(**stored | {"exercises": exercises, "flags": tuple(stored["flags"])})
 
 
 def _file_digest(path: Path) -> str:

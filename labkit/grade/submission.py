@@ -90,46 +90,56 @@ class Released:
         if self.exercises[id].rubric:
             return self._words(cells, id)
         stub, code = self.stubs[id], _code(cells)
+        taken, note = self._taken(code, id)
+        source = "\n\n".join(c.source for c in sorted(taken, key=lambda c: c.number))
+        rest = [c.source for c in code if c not in taken and _tree(c.source)]
+        needs = _helpers(source, rest) if _tree(source) else ""
+        blank = bool(taken) and not _touched(taken, stub)
+        return Answer(source, stub.name, stub.setup, needs, blank, note)
+
+    def _taken(self, code: Sequence[Cell], id: str) -> tuple[Sequence[Cell], str]:
+        """The cells that make the answer, and why a human has to decide, or ""."""
+        stub = self.stubs[id]
         marked = [c for c in code if _MARK + id in c.tags and c.source.strip()]
         theirs = [c for c in marked if _defines(c.source, stub.name)]
+        touched = _touched(theirs, stub)
+        if len(touched) > 1:
+            return touched, f"{_places(touched)} each define {stub.name}, and differ: which one counts?"
+        if touched:  # with what was split off it, and without a copy of the stub below
+            return [c for c in marked if c not in theirs or c.number <= touched[0].number], ""
+        others = self._unmarked(code, stub)
+        if elsewhere := _touched(others, stub):
+            return self._elsewhere(elsewhere, marked, theirs, stub.name)
+        if theirs:  # the stub, and what was added to it in a cell of the same mark
+            return marked, ""
+        if others:  # the stub, whose mark was lost
+            return others, ""
+        if not marked:
+            return [], f"there is no cell marked {_MARK}{id}, and none that defines {stub.name}"
+        if not all(_tree(c.source) for c in marked):
+            return marked, ""  # not Python: the grader says where
+        said = f"{_places(marked)} should define {stub.name}, and does not: was it given another name?"
+        return marked, said
+
+    def _unmarked(self, code: Sequence[Cell], stub: Answer) -> list[Cell]:
+        """The cells without a mark that define the answer's name; of those handed out, only the stub itself."""
         handed_out = self.sources - {_normal(stub.source)}
         unmarked = [c for c in code if not any(t.startswith(_MARK) for t in c.tags)]
-        others = [
-            c
-            for c in unmarked
-            if _normal(c.source) not in handed_out and _defines(c.source, stub.name, "items")
-        ]
-        touched, elsewhere = _touched(theirs, stub), _touched(others, stub)
+        new = [c for c in unmarked if _normal(c.source) not in handed_out]
+        return [c for c in new if _defines(c.source, stub.name, "items")]
 
-        def made(taken: Sequence[Cell], note: str = "", blank: bool = False) -> Answer:
-            source = "\n\n".join(c.source for c in sorted(taken, key=lambda c: c.number))
-            rest = [c.source for c in code if c not in taken and _tree(c.source)]
-            needs = _helpers(source, rest) if _tree(source) else ""
-            return Answer(source, stub.name, stub.setup, needs, blank, note)
-
-        if len(touched) > 1:
-            return made(touched, f"{_places(touched)} each define {stub.name}, and differ: which one counts?")
-        if touched:
-            return made([c for c in marked if c not in theirs or c.number <= touched[0].number])
-        if theirs and elsewhere:
-            where = f"{_places(elsewhere)} {'define' if len(elsewhere) > 1 else 'defines'} {stub.name}, too"
+    def _elsewhere(
+        self, elsewhere: Sequence[Cell], marked: Sequence[Cell], theirs: Sequence[Cell], name: str
+    ) -> tuple[Sequence[Cell], str]:
+        """The same, where only cells without a mark have changed: these are ``elsewhere``."""
+        if theirs:
+            where = f"{_places(elsewhere)} {'define' if len(elsewhere) > 1 else 'defines'} {name}, too"
             said = f"the cell for the answer is as it was handed out, but {where}: which one counts?"
-            return made(elsewhere, said)
+            return elsewhere, said
         if len(elsewhere) > 1:
-            said = f"{_places(elsewhere)} each define {stub.name}, and none is marked: which one counts?"
-            return made(elsewhere, said)
-        if elsewhere:
-            return made([*marked, *elsewhere])
-        if theirs and len(marked) > len(theirs):
-            return made(marked)  # the stub, and what was added to it in a cell of the same mark
-        if theirs or others:
-            return made(theirs or others, blank=True)
-        if not marked:
-            return made([], f"there is no cell marked {_MARK}{id}, and none that defines {stub.name}")
-        if not all(_tree(c.source) for c in marked):
-            return made(marked)  # not Python: the grader says where
-        said = f"{_places(marked)} should define {stub.name}, and does not: was it given another name?"
-        return made(marked, said)
+            said = f"{_places(elsewhere)} each define {name}, and none is marked: which one counts?"
+            return elsewhere, said
+        return [*marked, *elsewhere], ""
 
     def _words(self, cells: Sequence[Cell], id: str) -> Answer:
         stub = self.stubs[id]

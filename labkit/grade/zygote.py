@@ -70,11 +70,10 @@ class Zygote:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
         show, path = _packages()
         withheld = sorted({full for e in all_exercises() for full in e.withheld})
-        home = Path(__file__).parents[1] / "exercises"
-        ours = (str(home / "sets"), str(home / "worked.txt"))
+        sets = str(Path(__file__).parents[1] / "exercises" / "sets")
         spec = {
             "path": path, "withheld": withheld, "root": self._root, "show": show,
-            "hide": list(_both_names((*ours, *self._hide))),
+            "hide": list(_both_names((sets, *self._hide))),
             "isolation": list(self._means),
         }  # fmt: skip
         try:

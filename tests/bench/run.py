@@ -83,7 +83,7 @@ def measured(K: int, n: int, launches: int) -> dict[str, float]:
             n,
             repeats,
             blocks,
-            world=Processes(device="cpu", threads=1, watch=False),
+            world=Processes(device="cpu", threads=1),
             timeout_s=300,
         )
         for name in run.results[0]:

@@ -71,7 +71,7 @@ def step_rows(b: int, launches: int, turns: int) -> list[Row]:
     """A row for each way but torch's, with b examples on each worker."""
     medians: dict[str, list[float]] = {}
     for _ in range(launches):
-        world = Processes(device="cpu", threads=1, watch=False)
+        world = Processes(device="cpu", threads=1)
         both = launch(steps, 2, b, turns, world=world, timeout_s=600).results
         for name in WAYS:
             slower = np.max([spent[name] for spent in both], axis=0)

@@ -278,9 +278,12 @@ def test_under_torchrun_the_same_launch_uses_the_group_it_finds(under_torchrun, 
     assert done.stdout.count("got [3.0, 3.0] [32, 32]") == 2, done.stdout + done.stderr
 
 
-def test_backend_and_device_follow_from_what_the_machine_has():
+def test_backend_and_device_follow_from_what_the_machine_has(monkeypatch):
     assert _choose(None, None, 4, gpus=0) == ("gloo", ["cpu"] * 4)
     assert _choose(None, None, 2, gpus=1) == ("gloo", ["cuda:0", "cuda:0"])
+    monkeypatch.setattr(
+        pytest.importorskip("torch").distributed, "is_backend_available", lambda name: True
+    )  # nccl, too
     assert _choose(None, None, 2, gpus=2) == ("nccl", ["cuda:0", "cuda:1"])
     assert _choose("gloo", None, 2, gpus=2) == ("gloo", ["cuda:0", "cuda:1"])
     assert _choose(None, "cpu", 2, gpus=2) == ("gloo", ["cpu", "cpu"])
@@ -290,48 +293,3 @@ def test_backend_and_device_follow_from_what_the_machine_has():
     for impossible in [("nccl", None, 2, 1), (None, "cuda", 2, 0), ("nccl", "cpu", 2, 2)]:
         with pytest.raises(RuntimeError, match="needs a GPU"):
             _choose(*impossible)
-
-
-@pytest.mark.gpu
-@pytest.mark.processes
-def test_ranks_use_the_gpu_and_may_share_one():
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA GPU on this machine")
-
-    def f(comm):
-        import torch
-
-        from labkit.collectives import ring
-
-        x = torch.full((1000,), 1.0 + comm.rank, device=comm.device)
-        total = ring.allreduce(comm, x)
-        return str(total.device), float(total[0])
-
-    run = launch(f, 2, world="processes")
-    assert [r[1] for r in run.results] == [3.0, 3.0]
-    assert all(r[0].startswith("cuda") for r in run.results) and "x NVIDIA" in run.where
-
-
-@pytest.mark.processes
-def test_unwatched_workers_give_the_same_bits_and_bytes():
-    from labkit.collectives import doubling, ring
-
-    def f(comm):
-        import torch
-
-        x = np.random.default_rng(comm.rank).standard_normal(1001)
-        odd = torch.from_numpy(x.copy())[::2]  # not contiguous: staged
-        into = torch.empty(2, 501, dtype=torch.float64)[0:1].T
-        right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-        comm.sendrecv(odd, right, into, left)
-        comm.barrier()
-        way = ring.allreduce if comm.K != 2 else doubling.allreduce
-        return way(comm, x).tobytes(), way(comm, torch.from_numpy(x)).numpy().tobytes(), float(into.sum())
-
-    for K in (2, 3):
-        bare = launch(f, K, world=Processes(device="cpu", watch=False))
-        watched = launch(f, K, world=Processes(device="cpu"))
-        assert bare.results == watched.results
-        assert bare.bytes_sent.tolist() == watched.bytes_sent.tolist()
-        assert bare.messages_sent.tolist() == watched.messages_sent.tolist()

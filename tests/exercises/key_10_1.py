@@ -89,7 +89,6 @@ WHICH = {
     "pairs, squared": "some sums",
     "pairs, logistic": "every row",
 }
-VARIANTS = {"10.1-3": lambda name: {number: WHICH[own] for number, own in name.items()}}
 
 
 # -- 4 ------------------------------------------------------------------------------------------------------

@@ -162,24 +162,21 @@ def bill_hours(*log):
 # -- 5 --------------------------------------------------------------------------------------------------------------
 
 
-def claim(pace=45, B_crit=1024, total=256):
-    fast = 300 * pace
-    eight, sixteen, half = 40 * pace, 10 * round(7.78 * pace), 10 * round(15.22 * pace)
-    steps = {K: 1 + B_crit / (32 * K) for K in (1, 8, 16, 32, 64)}  # in units of S_min
-    step_s = {1: 0.128, 8: 256 / eight, 16: 512 / sixteen, 32: 1024 / half, 64: 2048 / fast}
+def claim():
+    steps = {K: 1 + 1024 / (32 * K) for K in (1, 8, 16, 32, 64)}  # in units of S_min
+    step_s = {1: 0.128, 8: 256 / 1800, 16: 512 / 3500, 32: 1024 / 6850, 64: 2048 / 13500}
     sooner = {K: steps[1] * step_s[1] / (steps[K] * step_s[K]) for K in steps}
     return {
-        "efficiency": fast / (64 * 250),
+        "efficiency": 13500 / (64 * 250),
         "sooner": sooner[64],
         "dearer": 64 / sooner[64],
         "most_K": max(K for K in steps if sooner[K] >= K / 2),
-        "fixed_batch": (0.008 + 0.00375 * total) / (step_s[64] - 0.120 + 0.00375 * total / 64),
+        "fixed_batch": (0.008 + 0.00375 * 256) / (step_s[64] - 0.120 + 0.00375 * 256 / 64),
         "overlap": "not decided",
     }
 
 
 CLAIM = claim()
-VARIANTS = {"10.10-5": claim}
 
 # -- 6 --------------------------------------------------------------------------------------------------------------
 

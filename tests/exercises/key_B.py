@@ -212,19 +212,19 @@ def newest_own_part(comm, written, mine):
 # -- 6 --------------------------------------------------------------------------------------------------------------
 
 
-def least(T, level=0.01):
-    return next(m for m in range(T + 2) if 8 * bdtrc(m - 1, T, 1 / 8) <= level)
+def least(T):
+    return next(m for m in range(T + 2) if 8 * bdtrc(m - 1, T, 1 / 8) <= 0.01)
 
 
-def accused(times=14, jobs=40, level=0.01, power=0.9):
-    one = float(bdtrc(times - 1, 60, 1 / 8))
-    steps = next(T for T in range(20, 900, 20) if bdtrc(least(T, level) - 1, T, 0.25) >= power)
+def accused():
+    one = float(bdtrc(14 - 1, 60, 1 / 8))
+    steps = next(T for T in range(20, 900, 20) if bdtrc(least(T) - 1, T, 0.25) >= 0.9)
     return {
         "one": one,
         "any": 8 * one,
-        "jobs": jobs * 8 * one,
-        "least": least(60, level),
-        "caught": float(bdtrc(least(60, level) - 1, 60, 0.25)),
+        "jobs": 40 * 8 * one,
+        "least": least(60),
+        "caught": float(bdtrc(least(60) - 1, 60, 0.25)),
         "steps": steps,
     }
 
@@ -232,10 +232,6 @@ def accused(times=14, jobs=40, level=0.01, power=0.9):
 ACCUSED = accused()
 one = ACCUSED["one"]
 
-VARIANTS = {
-    "B-3": lambda program: {name: CLAIMS[own] for name, own in program.items()},
-    "B-6": accused,
-}
 SOLUTIONS = {"B-1": upload, "B-2": costs(), "B-3": CLAIMS, "B-4": hand_over, "B-5": newest, "B-6": ACCUSED}
 
 MUTANTS = {

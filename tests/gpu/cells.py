@@ -1,16 +1,19 @@
-"""Run those cells of a lab that compute on a device, on any device: python tests/gpu/cells.py DEVICE [LAB ...]
+"""Run those cells of the labs that start processes or ask for a device: python tests/gpu/cells.py DEVICE [LAB ...]
 
-A lab's cells are run as they stand, in a simulated world whose workers have that device: the last ones named here, and of
-those before them what they need. Says on standard error, as JSON, what went wrong in each lab, or "" where its own
-assertions held.
+DEVICE: cpu, cuda, or pretend, which gives them eight pretended GPUs with a pretended nccl. The cells are run as they stand,
+after those that make what they take. Says of each lab on standard error, as JSON, its seconds and what went wrong, "" if its
+own assertions held.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import subprocess
 import symtable
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -19,27 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "book" / "tools"), str(Path(__file__).parent)]
 
 import myst  # noqa: E402
-import pretend  # noqa: E402
+import pretended  # noqa: E402
 
-import labkit  # noqa: E402
-from labkit import machine  # noqa: E402
-
-#: By lab, a line of each of its last cells.
-LAST = {
-    "10_1_empirical_risk": ("np.array_equal(g, by_torch[0])",),
-    "10_2_minibatch_sgd": ("gap_of_torch = ",),
-    "2_2_overlap": ("shares = when_ready(",),
-    "10_4_asynchronous_sgd": ("assert off < 1e-12",),
-    "10_5_all_reduce": ("tensors = launch(add_up_tensors",),
-    "10_6_stale_gradients": ("shrinks = all_at_once(",),
-    "10_7_local_steps": ("launch(in_torch",),
-    "10_7_finale": ("path = launch(anchors", "real = launch(anchors"),
-    "10_8_large_batches": ("def sharp(net, w)", "def at_the_edge("),
-}
-#: By lab, what is asked after them, where the lab's own next cells would take long.
-ASKED = {
-    "10_8_large_batches": "assert sharp(net, fresh(0)) > 100 and (at_the_edge(0, 0.4, 0.0, T=25) > 3).all()"
-}
+DEVICES = 8  # pretended, so that every worker of every lab has one of its own
 
 
 def names(code: str) -> tuple[set[str], set[str]]:
@@ -57,56 +42,76 @@ def names(code: str) -> tuple[set[str], set[str]]:
     return made, taken - made
 
 
-def needed(cells: list[str], last: tuple[str, ...]) -> list[str]:
-    """The cells in which the lines ``last`` stand, and before them those that make what they take, in order."""
-    chosen = {i for i, code in enumerate(cells) if any(line in code for line in last)}
-    assert len(chosen) == len(last), f"not one cell for each of {last}"
+def touching(cells: list[str]) -> set[int]:
+    """Which cells start processes or ask for a device, themselves or by a world or a function that such a cell has made."""
+    found, made = set(), {"Processes"}
+    for i, code in enumerate(cells):
+        for statement in ast.parse(code).body:
+            if isinstance(statement, ast.Import | ast.ImportFrom) or not _touches(statement, made):
+                continue
+            found.add(i)
+            used = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            if isinstance(statement, ast.FunctionDef) or ("Processes" in used and "launch" not in used):
+                made |= names(ast.unparse(statement))[0]
+    return found
+
+
+def _touches(statement: ast.stmt, made: set[str]) -> bool:
+    return any(
+        (isinstance(node, ast.Name) and node.id in made)
+        or (isinstance(node, ast.Constant) and node.value == "processes")
+        or (isinstance(node, ast.Attribute) and ast.unparse(node) == "machine.device")
+        for node in ast.walk(statement)
+    )
+
+
+def needed(cells: list[str], chosen: set[int]) -> list[str]:
+    """The chosen cells, and before them those that make what they take, in order."""
     pending = sorted(chosen)
     while pending:
         i = pending.pop()
         for name in names(cells[i])[1]:
-            makers = [j for j in range(i) if name in names(cells[j])[0]]
-            if makers and makers[-1] not in chosen:
-                chosen.add(makers[-1])
-                pending.append(makers[-1])
+            makers = [j for j in range(len(cells)) if j != i and name in names(cells[j])[0]]
+            # the last one before it; for what a function calls, the first one after it
+            maker = max((j for j in makers if j < i), default=min(makers, default=i))
+            if maker not in chosen:
+                chosen.add(maker)
+                pending.append(maker)
     return [cells[i] for i in sorted(chosen)]
 
 
-def run(lab: str, device: str) -> None:
-    """Run the lab's cells on the device; whatever they raise is raised."""
+def labs() -> list[str]:
+    return sorted(path.stem for path in (ROOT / "notebooks").glob("*.md"))
 
-    def launch(f: Any, K: int, *args: Any, world: Any = "simulated", **kwargs: Any) -> Any:
-        def there(comm: Any, *args: Any, **kwargs: Any) -> Any:
-            comm.device = device
-            if device.startswith("pretend"):
-                pretend.stay_in_this_thread()
-            return f(comm, *args, **kwargs)
 
-        simulated = world if isinstance(world, labkit.Simulated) else "simulated"
-        return labkit.launch(there, K, *args, world=simulated, **kwargs)
-
-    space: dict[str, Any] = {"__name__": "lab"}
+def run(lab: str) -> None:
+    """Run the lab's cells here; whatever they raise is raised."""
     cells = list(myst.codes((ROOT / "notebooks" / f"{lab}.md").read_text(encoding="utf-8")))
-    for code in needed([*cells, ASKED.get(lab, "")], (*LAST[lab], *filter(None, [ASKED.get(lab)]))):
+    space: dict[str, Any] = {"__name__": "__main__"}
+    for code in needed(cells, touching(cells)):
         exec(compile(code, lab, "exec"), space)
-        space["launch"] = launch
 
 
-def main(device: str, labs: list[str]) -> None:
+def main(device: str, asked: list[str]) -> None:
+    if device == "pretend" and pretended.DEVICES not in os.environ:
+        with pretended.there(DEVICES) as env:
+            sys.exit(subprocess.run([sys.executable, *sys.argv], env=env).returncode)
     import matplotlib
 
+    from labkit import machine
+
     matplotlib.use("agg")
+    if not machine.device().startswith(device):
+        sys.exit(f"DEVICE is {device}, but labs compute on {machine.device()} here")
     os.chdir(ROOT / "notebooks")
-    if device.startswith("pretend"):
-        pretend.use()
-        pretend.stay_in_this_thread()
-    machine.device = lambda: device
-    for lab in labs or LAST:
+    for lab in asked or labs():
+        began, wrong = time.perf_counter(), ""
         try:
-            run(lab, device)
-            print(json.dumps({lab: ""}), file=sys.stderr, flush=True)
+            run(lab)
         except Exception:
-            print(json.dumps({lab: traceback.format_exc()}), file=sys.stderr, flush=True)
+            wrong = traceback.format_exc()
+        done = {"lab": lab, "seconds": round(time.perf_counter() - began, 1), "wrong": wrong}
+        print(json.dumps(done), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ WHOLE_S = 585.0  # for everything, so that all is over within ten minutes
 #: Words of which one is in the names of the tests that a part runs, of those marked gpu.
 MESSAGES = "live_on or all_reduce or receive_first or comes_first or somebody_made"
 MEMORY, TRAINING, CLOCK = "memory or result_on", "ddp or zero or recorder or compressed", "clock"
-MACHINE_S, LAB_S = 30, 15  # for the first question, and for a lab's cells that compute on a device
+MACHINE_S, LAB_S = 25, 12  # for the first question, and for the cells of a lab that use a device or processes
 MISSING = re.compile(r"No module named '?([\w.]+)|this needs (\w+), which is not installed")
 
 
@@ -59,15 +59,15 @@ def parts(device: str, gpus: int) -> list[Part]:
 
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     one = {"CUDA_VISIBLE_DEVICES": first, "PRETENDED_DEVICES": "1"} if gpus > 1 else {}
-    chosen = [tests("messages and all-reduces on all GPUs", 100, MESSAGES)] if gpus > 1 else []
+    chosen = [tests("messages and all-reduces on all GPUs", 80, MESSAGES)] if gpus > 1 else []
     chosen += [
-        tests("messages and all-reduces of workers that share one GPU", 70, MESSAGES, one),
-        tests("memory on the GPU", 30, MEMORY),
-        *(Part(f"cells of {lab}", LAB_S, [sys.executable, CELLS, device, lab]) for lab in cells.LAST),
-        tests("DDP, ZeRO and the recorder", 80, TRAINING),
-        tests("the GPU's clock", 30, CLOCK),
-        Part("timings", 40, [sys.executable, ALONE, "timings", device]),
-        tests("all other tests marked gpu", 40, f"not ({MESSAGES} or {MEMORY} or {TRAINING} or {CLOCK})"),
+        tests("messages and all-reduces of workers that share one GPU", 60, MESSAGES, one),
+        tests("memory on the GPU", 25, MEMORY),
+        *(Part(f"cells of {lab}", LAB_S, [sys.executable, CELLS, device, lab]) for lab in cells.labs()),
+        tests("DDP, ZeRO and the recorder", 60, TRAINING),
+        tests("the GPU's clock", 20, CLOCK),
+        Part("timings", 35, [sys.executable, ALONE, "timings", device]),
+        tests("all other tests marked gpu", 30, f"not ({MESSAGES} or {MEMORY} or {TRAINING} or {CLOCK})"),
     ]
     return chosen
 
@@ -146,7 +146,7 @@ def outcome(status: int | None, said: str) -> dict[str, Any]:
     tests = re.findall(r"^\S*::(\S+) (PASSED|FAILED|ERROR|SKIPPED)", said, re.M)
     failed = [name for name, how in tests if how in ("FAILED", "ERROR")]
     passed, skipped = (sum(h == how for _, h in tests) for how in ("PASSED", "SKIPPED"))
-    # cells.py says of a lab what went wrong in it, and "" if nothing did
+    # cells.py says of a lab what went wrong in it
     wrong = [why for each in found for why in each.values() if isinstance(why, str) and "Traceback" in why]
     line: dict[str, Any] = {}
     if found and not wrong:

@@ -25,7 +25,6 @@ from labkit.grade.collect import Submission
 from labkit.grade.feedback import _page, write_pages
 from labkit.grade.isolation import Isolation
 from labkit.grade.key import Key
-from labkit.grade.marks import Marks
 from labkit.grade.outcome import Outcome, Row
 from labkit.grade.pool import Lost, Pool
 from labkit.grade.report import safe, table, write_reports
@@ -175,6 +174,16 @@ def test_two_submissions_of_one_student_for_one_set_are_both_there_and_flagged()
     ]
 
 
+def test_what_a_person_should_look_at_is_flagged():
+    def row(status, message):
+        return Row("a", "a", "2.2", exercises=(Outcome("2.2-2", "", status, 0, 2, message),))
+
+    withheld = row("WRONG", "labkit.collectives.ring.bytes is what you are asked to write")
+    assert flag_all([withheld])[0].flags == ("called what was to be written in 2.2-2",)
+    assert "by force" in flag_all([row("KILLED", "too much")])[0].flags[0]
+    assert flag_all([row("WRONG", "too large")])[0].flags == ()
+
+
 def test_the_key_folder_says_which_sets_there_are():
     assert "10.10" not in Key.sets(f.KEY)[:3] and set(Key.sets(f.KEY)) >= {"2.2", "10.3", "B"}
     with pytest.raises(ValueError, match="key must be a folder"):
@@ -286,29 +295,18 @@ def read_csv(path):
         return list(csv.DictReader(file))
 
 
-def test_reports_hold_a_line_for_each_and_disarm_formulas(tmp_path):
+def test_the_gradebook_has_a_line_for_each_and_disarms_formulas(tmp_path):
     write_reports(rows(), tmp_path, {"seed": 3})
-    grades = read_csv(tmp_path / "grades.csv")
-    assert [(g["student"][:4], g["total"], g["of"], g["waiting"], g["status"]) for g in grades] == [
-        ("anna", "2", "8", "1", "graded"), ("'=HY", "", "", "0", "UNREADABLE"), ("Zoë ", "4", "4", "0", "graded"),
+    anna, evil, zoe = book = read_csv(tmp_path / "gradebook.csv")
+    assert [[line[c] for c in ("set", "points", "of", "open", "status")] for line in book] == [
+        ["set 2.2", "2", "8", "3", "graded"], ["", "", "", "", "UNREADABLE"], ["set 10.3", "4", "4", "0", "graded"],
     ]  # fmt: skip
-    assert grades[0]["3"] == "?" and grades[0]["2"] == "0" and grades[1]["submission"] == "'@evil.ipynb"
-    each = read_csv(tmp_path / "exercises.csv")
-    assert [e["status"] for e in each] == ["PASS", "WRONG", "NEEDS_HUMAN", "UNREADABLE", "PASS"]
-    assert read_csv(tmp_path / "gradebook.csv")[0] == {
-        "student": "anna", "problem set 2.2 (of 8)": "?", "problem set 10.3 (of 4)": "",
-    }  # fmt: skip
-    marks = read_csv(tmp_path / "to_mark.csv")
-    assert (
-        marks[0]["answer"].startswith("'=")
-        and marks[0]["rubric"] == "1 for: this"
-        and marks[1]["exercise"] == ""
-    )
-    for path in tmp_path.glob("*.csv"):
-        assert all(
-            not cell.startswith(("=", "+", "-", "@")) for line in read_csv(path) for cell in line.values()
-        )
-    assert Results(tmp_path).reported() == (rows(), {"seed": 3})
+    assert [anna[n] for n in "123"] == ["2", "0", "?"] and anna["flags"] == "also handed in: y"
+    assert evil["student"] == f"'{EVIL}" and evil["submission"] == "'@evil.ipynb" and evil["message"]
+    assert zoe["student"] == "Zoë 王" and zoe["2"] == ""
+    assert not any(cell.startswith(("=", "+", "-", "@")) for line in book for cell in line.values())
+    everything = json.loads((tmp_path / "grades.json").read_text())
+    assert everything["about"] == {"seed": 3} and [r["points"] for r in everything["rows"]] == [2, 0, 4]
 
 
 @pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", " =1", "\t=1", "\r=1", "\n=1", "＝1"])
@@ -342,6 +340,7 @@ def test_a_feedback_page_escapes_everything_and_keeps_the_instructors_log_back()
         "2 of 8 points, and 3 more are still open",
         "not right yet",
         "a person will look",
+        "second line",
         "the file is empty",
     ):
         assert says in tags.text
@@ -368,117 +367,3 @@ def test_the_table_shows_points_signs_and_a_legend_in_columns():
     assert lines[1].split()[:7] == ["anna", "2.2", "2", "x", "?", "2+?", "8"]
     assert "UNREADABLE: the file is empty" in lines[2] and "NEEDS_HUMAN 1" in lines[-1]
     assert table([]).strip().startswith("student")
-
-
-# -- a person's points --
-
-
-def marked(tmp_path, text):
-    path = tmp_path / "marks.csv"
-    path.write_text(text)
-    return Marks.read(path, rows())
-
-
-def test_a_persons_points_are_merged_kept_and_hold_for_that_answer_only(tmp_path):
-    write_reports(rows(), tmp_path, {})
-    lines = read_csv(tmp_path / "to_mark.csv")
-    lines[0] |= {"points": "2.5", "comment": "Who waits?"}
-    with (tmp_path / "marks.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, lines[0])
-        writer.writeheader()
-        writer.writerows(lines)
-    Marks.read(tmp_path / "marks.csv", rows()).save(tmp_path)
-    after = Marks.load(tmp_path).into(rows())
-    words = after[0].exercises[2]
-    assert (words.status, words.points, after[0].points, after[0].waiting) == ("MARKED", 2.5, 4.5, False)
-    assert words.message == "Who waits?" and "marked by a person, 2.5 of 3 points" in _page("anna", after[:1])
-    assert Marks.load(tmp_path).into(after) == after
-    new = [
-        Row(
-            "anna",
-            "anna/x.ipynb",
-            "2.2",
-            exercises=(Outcome("2.2-6", "", "NEEDS_HUMAN", 0, 3, answer="new"),),
-        )
-    ]
-    assert Marks.load(tmp_path).into(new) == new, "another answer waits again"
-
-
-def test_full_points_pass_and_a_semicolon_file_with_decimal_commas_is_read(tmp_path):
-    marks = marked(tmp_path, "submission;exercise;points\nanna/x.ipynb;2.2-6;3\nanna/x.ipynb;2.2-2;1,5\n")
-    after = marks.into(rows())[0].exercises
-    assert [(e.status, e.points) for e in after] == [("PASS", 2), ("MARKED", 1.5), ("MARKED", 3)]
-
-
-def test_a_file_that_could_not_be_read_is_marked_as_a_whole(tmp_path):
-    write_reports(rows(), tmp_path, {})
-    (line,) = [line for line in read_csv(tmp_path / "to_mark.csv") if not line["exercise"]]
-    head = "submission,set,exercise,points,comment\n"
-    with pytest.raises(ValueError, match="needs its problem set"):
-        marked(tmp_path, head + f"{line['submission']},,,7,\n")
-    with pytest.raises(ValueError, match="the file as a whole must be a number from 0 to 18, not '19'"):
-        marked(tmp_path, head + f"{line['submission']},2.2,,19,\n")
-    with pytest.raises(ValueError, match="no exercise set"):
-        marked(tmp_path, head + f"{line['submission']},7.7,,1,\n")
-    marks = marked(tmp_path, head + f"{line['submission']},set 2.2,,7,on paper\n")
-    marks.save(tmp_path)
-    after = Marks.load(tmp_path).into(rows())
-    assert (after[1].set, after[1].points, after[1].of, after[1].status) == ("2.2", 7, 18, "")
-    write_reports(after, tmp_path, {})
-    cells = {line["student"]: list(line.values())[1:] for line in read_csv(tmp_path / "gradebook.csv")}
-    assert cells[safe(EVIL)] == ["7", ""] and "on paper" in _page(EVIL, after[1:2])
-
-
-def test_a_blank_gradebook_cell_means_not_handed_in_and_columns_stand_in_the_book_s_order(tmp_path):
-    untouched = Row("dora", "d", "A", exercises=(Outcome("A-1", "", "NO_RESULT", 0, 2),))
-    left = Row("emil", "e", "", "LEFT_OUT", "a lab")
-    given = [
-        Row("anna", "b", "10.10", exercises=(Outcome("10.10-1", "", "PASS", 1, 2),)),
-        *rows(),
-        untouched,
-        left,
-    ]
-    write_reports(given, tmp_path, {})
-    book = read_csv(tmp_path / "gradebook.csv")
-    assert list(book[0])[1:] == [f"problem set {s}" for s in ("2.2 (of 8)", "10.3 (of 4)", "10.10 (of 2)")]
-    cells = {line["student"]: list(line.values())[1:] for line in book}
-    assert cells["anna"] == ["?", "", "1"] and cells["emil"] == cells["dora"] == ["", "", ""]
-    assert cells[safe(EVIL)] == ["?", "?", "?"], "nobody knows what is in the file that cannot be read"
-
-
-def test_no_name_looks_like_a_date_or_a_number_to_a_spreadsheet(tmp_path):
-    given = [Row("a", "b", "10.10", exercises=(Outcome("10.10-1", "", "NEEDS_HUMAN", 0, 2),))]
-    write_reports(given, tmp_path, {})
-    for name in ("grades.csv", "exercises.csv", "to_mark.csv"):
-        (line,) = read_csv(tmp_path / name)
-        assert line["set"] == "set 10.10" and line.get("exercise", "exercise 10.10-1") == "exercise 10.10-1"
-    assert [m.points for m in Marks.read(_filled(tmp_path), given).all] == [1]
-
-
-def _filled(folder):
-    (line,) = read_csv(folder / "to_mark.csv")
-    with (folder / "filled.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, line)
-        writer.writeheader()
-        writer.writerow(line | {"points": "1"})
-    return folder / "filled.csv"
-
-
-@pytest.mark.parametrize(
-    "line, why",
-    [
-        ("anna/x.ipynb,2.2-6,4", "from 0 to 3, not '4'"),
-        ("anna/x.ipynb,2.2-6,-1", "from 0 to 3"),
-        ("anna/x.ipynb,2.2-6,nan", "from 0 to 3"),
-        ("anna/x.ipynb,2.2-6,good", "entry 2"),
-        ("anna/x.ipynb,2.2-9,1", "no exercise '2.2-9'"),
-        ("bob.ipynb,2.2-6,1", "of submission 'bob.ipynb'"),
-    ],
-)
-def test_points_that_are_not_possible_are_refused_in_a_sentence(tmp_path, line, why):
-    with pytest.raises(ValueError, match=why):
-        marked(tmp_path, f"submission,exercise,points\n{line}\n")
-    with pytest.raises(ValueError, match="must have the columns"):
-        marked(tmp_path, "a,b\n1,2\n")
-    with pytest.raises(ValueError, match="CSV file"):
-        Marks.read(tmp_path / "none.csv", rows())

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,7 @@ def test_another_name_or_no_cell_at_all_is_for_a_human():
     assert "another name" in found(f.answered("2.2", {ID: f.OVERLAP.replace("overlapped", "my")})).note
     nb = f.released("2.2")
     del nb["cells"][index(nb, ID)]
-    assert "there is no cell" in found(nb).note
+    assert "there is no cell" in found(nb).note and not found(nb).blank
     assert "there is no cell" in found(f.answered("2.2", {ID: "  \n"})).note, "emptied"
 
 
@@ -326,6 +327,33 @@ def test_strange_names_can_be_printed_and_a_path_that_is_not_there_is_refused(tm
     assert s.name.isprintable() and read_cells(s.path)
     with pytest.raises(ValueError, match="there is no 'nowhere'"):
         collect(["nowhere"])
+
+
+def test_an_archive_of_a_class_is_taken_as_the_folder_that_was_packed(tmp_path):
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as zipped:
+        for name in ("anna/2_2_exercises.ipynb", "bob.ipynb"):
+            zipped.writestr(name, json.dumps(f.released("2.2")))
+    assert [s.student for s in collect([tmp_path / "all.zip"], into=tmp_path / "in")] == ["anna", "bob"]
+
+
+@pytest.mark.parametrize("name", ["../evil.ipynb", "/tmp/evil.ipynb", "a/../../evil.ipynb", "..\\evil.ipynb"])
+def test_an_archive_writes_nowhere_but_below_its_folder(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as zipped:
+        zipped.writestr(name, "x")
+    with pytest.raises(ValueError, match="would lie outside"):
+        collect([tmp_path / "x.zip"], into=tmp_path / "in")
+    assert not list(tmp_path.rglob("evil*"))
+
+
+def test_an_archive_that_is_none_or_would_fill_the_disk_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "x.zip").write_text("no")
+    with pytest.raises(ValueError, match="cannot be unpacked"):
+        collect([tmp_path / "x.zip"], into=tmp_path / "in")
+    with zipfile.ZipFile(tmp_path / "y.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("a.ipynb", "0" * 100_000)
+    monkeypatch.setattr("labkit.grade.collect.MOST_BYTES", 99_999)
+    with pytest.raises(ValueError, match="more than is unpacked"):
+        collect([tmp_path / "y.zip"], into=tmp_path / "in")
 
 
 def test_importing_all_this_brings_no_torch():

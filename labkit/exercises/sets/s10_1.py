@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit.comm.run import Run
 from labkit.exercises import measured
-from labkit.exercises.exercise import Case, Exercise, Variant, Wrong, choices, same_array
+from labkit.exercises.exercise import Case, Exercise, Wrong, choices, same_array
 from labkit.exercises.sets import (
     KEEP,
     Array,
@@ -178,20 +178,7 @@ _BECAUSE: dict[tuple[str, Any], str] = {
     (_LOGISTIC, _SUMS): "The logistic pairs: a term mixes two scores in a logarithm, and knows no row alone.",
 }  # fmt: skip
 
-
 _CHOSEN = choices("10.1-3", dict.fromkeys(_OBJECTIVES, _NEEDS), _SEALED, _BECAUSE)
-
-
-def _numbered(rng: np.random.Generator) -> Variant:
-    """The objectives without their names, numbered otherwise for everybody."""
-    number = {name: f"objective {i + 1}" for name, i in zip(_OBJECTIVES, rng.permutation(7), strict=True)}
-    name = {shown: name for name, shown in number.items()}
-
-    def judge(answer: Any) -> None:
-        _CHOSEN({name[shown]: said for shown, said in dict_of(answer, name, KEEP).items()})
-
-    texts = {f'"{name}"': f'"{shown}"' for name, shown in number.items()}
-    return Variant({"name": name}, texts | {'"l2" in name': f'name == "{number[_PENALTY]}"'}, Case((), judge))
 
 
 # -- 4: the gradient of a tilted loss -----------------------------------------------------------------------
@@ -333,7 +320,6 @@ EXERCISES = (
         "",
         lambda rng: [Case((), _CHOSEN)],
         objectives=(4,),
-        variant=_numbered,
     ),
     Exercise("10.1-4", "What a tilt does", "derive", 4, "tilt", _derived, objectives=(4,)),
     Exercise("10.1-5", "A tilted loss", "build", 3, "tilted_gradient", _tilted, objectives=(1, 4)),

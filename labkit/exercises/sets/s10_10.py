@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from labkit.comm.run import Run
 from labkit.exercises.drawn import curve, labelled, shown
-from labkit.exercises.exercise import Case, Exercise, Variant, Wrong, choices, close, number, same_array
+from labkit.exercises.exercise import Case, Exercise, Wrong, choices, close, number, same_array
 from labkit.exercises.measured import read
 from labkit.exercises.sets import Judge, dict_of, if_it_were, slips, steps, talked, workers
 
@@ -272,42 +272,22 @@ def _bill_case(loaded: Array, ready: Array, left: Array, price: float, label: st
 # -- 5: 94 per cent -------------------------------------------------------------------------------------------------
 
 _B = 32
+_RATE = {1: 250, 8: 1800, 16: 3500, 32: 6850, 64: 13500}  # examples per second of K workers with 32 each
+_B_CRIT = 1024  # of the model
+_TOTAL = 256  # the batch of all workers, in the end
 _OVERLAP = {"overlap": "adaeba83389833e9"}
 
 
-def _table(pace: int) -> dict[int, int]:
-    """Examples per second of K workers with 32 each; 40 times ``pace`` for eight of them, and 7.5 times that for 64."""
-    return {1: 250, 8: 40 * pace, 16: 10 * round(7.78 * pace), 32: 10 * round(15.22 * pace), 64: 300 * pace}
+def _sooner(K: int) -> float:
+    return (_B + _B_CRIT) / _RATE[1] / ((K * _B + _B_CRIT) / _RATE[K])
 
 
-def _other_vendor(rng: np.random.Generator) -> Variant:
-    """Other rates, another critical batch, and another batch of all workers."""
-    pace, each, B_crit = (
-        int(rng.integers(43, 48)),
-        int(rng.choice([3, 4, 5, 6])),
-        16 * int(rng.integers(54, 75)),
-    )
-    given = {"pace": pace, "B_crit": B_crit, "total": 64 * each}
-    rates = [", ".join(f"{K}: {r}" for K, r in _table(p).items()) for p in (45, pace)]
-    texts = {
-        rates[0]: rates[1], "(1800 / 8)": f"({40 * pace} / 8)", "1024": f"{B_crit}", "B = 256": f"B = {64 * each}",
-        "4 examples": f"{each} examples", "all 256": f"all {64 * each}",
-    }  # fmt: skip
-    return Variant(given, texts, _vendor(**given))
-
-
-def _vendor(pace: int = 45, B_crit: int = 1024, total: int = 256) -> Case:
-    """pace: of the table; B_crit: of the model; total: the batch of all workers, in the end."""
-    rate = _table(pace)
-
-    def sooner(K: int) -> float:
-        return (_B + B_crit) / rate[1] / ((K * _B + B_crit) / rate[K])
-
-    beyond = 64 * _B / rate[64] - (0.008 + 0.00375 * _B)  # of a step of 64 workers, what is not computing
-    alone, shared = 0.008 + 0.00375 * total, 0.008 + 0.00375 * total / 64
+def _vendor() -> Case:
+    beyond = 64 * _B / _RATE[64] - (0.008 + 0.00375 * _B)  # of a step of 64 workers, what is not computing
+    alone, shared = 0.008 + 0.00375 * _TOTAL, 0.008 + 0.00375 * _TOTAL / 64
     right = {
-        "efficiency": rate[64] / (64 * rate[1]), "sooner": sooner(64), "dearer": 64 / sooner(64),
-        "most_K": max(K for K in rate if sooner(K) >= K / 2), "fixed_batch": alone / (beyond + shared),
+        "efficiency": _RATE[64] / (64 * _RATE[1]), "sooner": _sooner(64), "dearer": 64 / _sooner(64),
+        "most_K": max(K for K in _RATE if _sooner(K) >= K / 2), "fixed_batch": alone / (beyond + shared),
     }  # fmt: skip
     judged = steps(right, rtol=_ROUNDED)
     chosen = choices("10.10-5", {"overlap": ("shown", "refuted", "not decided")}, _OVERLAP)
@@ -324,11 +304,11 @@ def _vendor(pace: int = 45, B_crit: int = 1024, total: int = 256) -> Case:
             raise Wrong(f"overlap: {said}") from None
 
     return Case((), judge, mistakes=slips(right,
-        ("That is the vendor's own number: what was its 100 per cent?", "efficiency", rate[64] / (8 * rate[8])),
+        ("That is the vendor's own number: what was its 100 per cent?", "efficiency", _RATE[64] / (8 * _RATE[8])),
         ("This takes examples per second for progress: a batch 64 times as large needs other numbers of examples.",
-         "sooner", rate[64] / rate[1]),
+         "sooner", _RATE[64] / _RATE[1]),
         ("Only the steps are counted here, as if each took as long on 64 workers as on one.",
-         "sooner", (1 + B_crit / _B) / (1 + B_crit / (64 * _B))),
+         "sooner", (1 + _B_CRIT / _B) / (1 + _B_CRIT / (64 * _B))),
         ("Here the job is 64 times as dear: is it rented for as long as before?", "dearer", 64),
         ("This pays for as many examples as one worker needs: do 64 need no more?", "dearer", 1 / right["efficiency"]),
         ("This asks for half of the machine's rate, and the question is for half of the time to the target.",
@@ -424,7 +404,6 @@ EXERCISES = (
         "",
         lambda rng: [_vendor()],
         objectives=(1, 2),
-        variant=_other_vendor,
     ),
     Exercise("10.10-6", "A fair share", "build", 3, "fair_share", _shares, objectives=(1, 4)),
 )

@@ -11,14 +11,14 @@ Symbols: K workers, M the mean time between failures of the whole job, delta = `
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from labkit.comm.run import Run
-from labkit.exercises.exercise import Case, Exercise, Variant, Wrong, number, same_array
+from labkit.exercises.exercise import Case, Exercise, Wrong, number, same_array
 from labkit.exercises.measured import Measurements, read
 from labkit.exercises.sets import Array, Judge, dict_of, if_it_were, slips, spoke, steps, talked, workers
 from labkit.extras import scipy
@@ -135,25 +135,16 @@ _SAVES: dict[str, tuple[tuple[str, ...], ...]] = {  # as in the notebook
 _BAD = ("torn", "missing", "old")
 
 
-def _power(rng: np.random.Generator) -> Variant:
-    """The programs are somebody else's."""
-    names = [*_SAVES][:-1]  # of two ranks it says what they are
-    shown = {a: str(b) for a, b in zip(names, rng.permutation(names), strict=True)}
-    program = {b: a for a, b in shown.items()} | {"two ranks": "two ranks"}
-    return Variant({"program": program}, shown, Case((), partial(_refuted, program)))
-
-
-def _refuted(program: Mapping[str, str], answer: Any) -> None:
-    """program: by the name that the notebook gives it, which of ``_SAVES`` it is."""
-    dict_of(answer, tuple(program))
+def _refuted(answer: Any) -> None:
+    dict_of(answer, tuple(_SAVES))
     for who, said in answer.items():
-        operations = _SAVES[program[who]]
-        bad = [(done, what) for done in range(len(operations) + 1) for what in _found(program[who], done)]
+        operations = _SAVES[who]
+        bad = [(done, what) for done in range(len(operations) + 1) for what in _found(who, done)]
         if isinstance(said, str):
             if said != "holds":
                 raise Wrong(f"{who}: answer 'holds' or a pair, not {said!r}")
             if bad:
-                raise Wrong(f"{who}: you let it pass. {_WHY[program[who]]}")
+                raise Wrong(f"{who}: you let it pass. {_WHY[who]}")
             continue
         pair = list(said) if isinstance(said, (tuple, list)) else []
         if len(pair) != 2 or pair[1] not in _BAD:
@@ -356,51 +347,42 @@ def _newest_case(
 # -- 6: a straggler has been found ----------------------------------------------------------------------------------
 
 _K, _T, _SHARE = 8, 60, 0.25
-
-
-def _recorder(rng: np.random.Generator) -> Variant:
-    """A count, a number of jobs, and two chances that are other ones."""
-    times, jobs = int(rng.choice([13, 14])), int(rng.integers(20, 60))
-    level, power = float(rng.choice([0.005, 0.01, 0.02])), float(rng.choice([0.8, 0.9, 0.95]))
-    given: dict[str, Any] = {"times": times, "jobs": jobs, "level": level, "power": power}
-    texts = {
-        "4, 14, 7, 7": f"4, {times}, 7, {21 - times}", "14": f"{times}", "40 such": f"{jobs} such",
-        "at most 0.01": f"at most {level:g}", "probability 0.9 or": f"probability {power:g} or",
-    }  # fmt: skip
-    return Variant(given, texts, _accused(**given))
+_TIMES = 14  # that the rank was last
+_JOBS = 40  # watched a day
+_LEVEL, _POWER = 0.01, 0.9  # chances of a false alarm and of a true one
 
 
 @cache
-def _least(T: int, level: float, ranks: int = _K) -> int:
-    """From which count on the bound for so many ranks is at most ``level``."""
-    return int(np.argmax(ranks * scipy("special").bdtrc(np.arange(-1, T + 1), T, 1 / _K) <= level))
+def _least(T: int, ranks: int = _K) -> int:
+    """From which count on the bound for so many ranks is at most ``_LEVEL``."""
+    return int(np.argmax(ranks * scipy("special").bdtrc(np.arange(-1, T + 1), T, 1 / _K) <= _LEVEL))
 
 
-def _accused(times: int = 14, jobs: int = 40, level: float = 0.01, power: float = 0.9) -> Case:
-    """times: that the rank was last; jobs: watched a day; level: of a false alarm; power: of a true one."""
+def _accused() -> Case:
     sf = scipy("special").bdtrc  # more than so many, by the binomial law
-    one, Ts = float(sf(times - 1, _T, 1 / _K)), np.arange(20, 2000, 20)
-    counts = np.array([_least(int(T), level) for T in Ts])
-    least = _least(_T, level)
-    decide = int(Ts[np.argmax(sf(counts - 1, Ts, _SHARE) >= power)])
-    right = {"one": one, "any": _K * one, "jobs": jobs * _K * one, "least": least,
+    one, Ts = float(sf(_TIMES - 1, _T, 1 / _K)), np.arange(20, 2000, 20)
+    counts = np.array([_least(int(T)) for T in Ts])
+    least = _least(_T)
+    decide = int(Ts[np.argmax(sf(counts - 1, Ts, _SHARE) >= _POWER)])
+    right = {"one": one, "any": _K * one, "jobs": _JOBS * _K * one, "least": least,
              "caught": float(sf(least - 1, _T, _SHARE)), "steps": decide}  # fmt: skip
     mistakes = slips(right,
-        (f"That is the chance of more than {times}: is {times} not often enough to accuse?",
-         "one", float(sf(times, _T, 1 / _K))),
-        (f"That is the chance of exactly {times}: would {times + 1} have been less suspicious?",
-         "one", one - float(sf(times, _T, 1 / _K))),
+        (f"That is the chance of more than {_TIMES}: is {_TIMES} not often enough to accuse?",
+         "one", float(sf(_TIMES, _T, 1 / _K))),
+        (f"That is the chance of exactly {_TIMES}: would {_TIMES + 1} have been less suspicious?",
+         "one", one - float(sf(_TIMES, _T, 1 / _K))),
         ("This asks of rank 5 only; the recorder would have named any of the others as gladly.", "any", one),
         ("Eight counts that share 60 steps are taken for independent here: if one is large, what of the others?",
          "any", 1 - (1 - one) ** _K),
-        ("In each of the jobs there are eight that may be named.", "jobs", jobs * one),
-        (f"This lets each rank be accused in {100 * level:g} % of all jobs, and there are eight of them.",
-         "least", _least(_T, level, ranks=1)),
-        (f"That is how often the team's own rule, {times} or more, accuses it.", "caught", float(sf(times - 1, _T, _SHARE))),
+        ("In each of the jobs there are eight that may be named.", "jobs", _JOBS * one),
+        (f"This lets each rank be accused in {100 * _LEVEL:g} % of all jobs, and there are eight of them.",
+         "least", _least(_T, ranks=1)),
+        (f"That is how often the team's own rule, {_TIMES} or more, accuses it.",
+         "caught", float(sf(_TIMES - 1, _T, _SHARE))),
         ("A rank that is last in a quarter of the steps on average is not so in every job: this takes its mean for sure.",
          "steps", int(Ts[np.argmax(counts <= _SHARE * Ts)])),
         ("The count that accuses grows with the steps, and yours stays where it was with 60.",
-         "steps", int(Ts[np.argmax(sf(least - 1, Ts, _SHARE) >= power)])),
+         "steps", int(Ts[np.argmax(sf(least - 1, Ts, _SHARE) >= _POWER)])),
         rtol=_ROUNDED)  # fmt: skip
     return Case((), steps(right, rtol=_ROUNDED), mistakes=mistakes)
 
@@ -414,9 +396,8 @@ EXERCISES = (
         "criticise",
         3,
         "",
-        lambda rng: [Case((), partial(_refuted, {name: name for name in _SAVES}))],
+        lambda rng: [Case((), _refuted)],
         objectives=(3,),
-        variant=_power,
     ),
     Exercise("B-4", "The hand-over", "debug", 4, "hand_over", _hand_over, objectives=(2,)),
     Exercise("B-5", "The newest that is whole", "build", 3, "newest", _newest, objectives=(3,)),
@@ -428,6 +409,5 @@ EXERCISES = (
         "",
         lambda rng: [_accused()],
         objectives=(4,),
-        variant=_recorder,
     ),
 )
