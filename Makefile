@@ -60,7 +60,7 @@ bench: $(READY)  ## the performance table, ours beside its peers; the book's pag
 	@$(PY) tests/bench/traces.py
 	@$(PY) tests/bench/why.py
 
-gpu: $(READY)  ## on a machine with a GPU: its tests, every lab, and book/results/<device>.json
+gpu: $(READY)  ## on a machine with GPUs, in ten minutes: its tests and the labs, in book/results/<device>.json
 	@$(PY) tests/gpu/record.py
 
 lowest:  ## tests and two labs at the oldest versions pyproject.toml allows; another: WITH="torch==2.13.0"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,20 +115,16 @@ class Clock:
         return f"{self.mhz} of {self.most} MHz{held}"
 
 
-def clocks(uuid: str | None = None) -> list[Clock]:
-    """The clocks of this machine's GPUs, in the driver's order, or of the one with this UUID, as NVML tells them.
+def clocks() -> list[Clock]:
+    """The clocks of this machine's GPUs, in the driver's order, as NVML tells them.
 
-    uuid: as torch has it, ``str(torch.cuda.get_device_properties(device).uuid)``.
     Raises ImportError without pynvml, RuntimeError where the driver does not tell; both in one sentence.
     """
     nvml = need("pynvml", install="nvidia-ml-py")
     try:
         nvml.nvmlInit()
         try:
-            if uuid is None:
-                found = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-            else:
-                found = [nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")]
+            found = (nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount()))
             return [_clock(nvml, gpu) for gpu in found]
         finally:
             nvml.nvmlShutdown()
@@ -133,16 +132,17 @@ def clocks(uuid: str | None = None) -> list[Clock]:
         raise RuntimeError(f"the GPUs' driver does not tell their clocks: {error}") from error
 
 
-def own_clock() -> Clock | None:
-    """The clock, now, of the GPU that torch uses in this process; None without one, or where it cannot be read."""
-    if not gpus():
-        return None
-    import torch
+def clock_of(device: Any) -> Callable[[], Clock | None]:
+    """What reads the clock of the GPU that torch calls ``device``, as often as it is called; gives None where NVML has none.
 
-    try:
-        return clocks(str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid))[0]
-    except (ImportError, RuntimeError):
-        return None
+    NVML stays open for it, since opening takes milliseconds and reading takes microseconds.
+    """
+    with suppress(Exception):  # no package, no driver, or a device that NVML does not know
+        nvml = need("pynvml", "gpu")
+        nvml.nvmlInit()
+        uuid = gpu_module().get_device_properties(device).uuid
+        return partial(_clock, nvml, nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
+    return lambda: None
 
 
 def _clock(nvml: Any, gpu: Any) -> Clock:

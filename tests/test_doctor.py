@@ -216,19 +216,18 @@ def test_where_no_clock_can_be_read_one_sentence_says_why(nvml, said, known, mon
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     clocks = named(doctor.examine(measure=False), "clocks")
     assert clocks.works is None and said in clocks.found and "\n" not in clocks.found
-    assert machine.own_clock() is None
+    assert machine.clock_of(0)() is None
 
 
-def test_the_clock_of_this_process_is_that_of_the_gpu_that_torch_uses(monkeypatch):
+def test_a_device_s_clock_is_that_of_the_gpu_that_torch_calls_so(monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setitem(sys.modules, "pynvml", NVML([(1980, 1980, 0), (1140, 1980, 0x40)]))
-    monkeypatch.setattr(
-        machine, "gpus", lambda: ["A GPU"]
-    )  # the second of two, alone visible to this process
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", {0: SimpleNamespace(uuid="b")}.__getitem__)
-    clock = machine.own_clock()
-    assert (clock.mhz, clock.fault, clock.throttled) == (1140, True, True) and machine.device() == "cuda"
+    known = {0: SimpleNamespace(uuid="b"), 1: SimpleNamespace(uuid="a"), 2: SimpleNamespace()}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", known.__getitem__)
+    for device, seen in ((0, (1140, True, True)), (1, (1980, False, False))):
+        clock = machine.clock_of(device)()
+        assert (clock.mhz, clock.fault, clock.throttled) == seen
+    assert machine.clock_of(2)() is None, "a device that has no name for the driver"
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,11 @@ ROOT = Path(__file__).resolve().parents[2]
 #: How a worker of a lab puts a tensor or a model on its own device, and how a lab's own process does.
 ON_DEVICE = re.compile(r"device\W{1,3}comm\.device|\.to\(comm\.device|machine\.device\(\)")
 
-#: Labs that stay on the CPU, and why.
+#: Labs that stay on the CPU, or some of whose cells do, and why.
 WHY_NOT = {
+    "10_7_finale": "its race stays on the CPU wherever hosts can be emulated, because emulated hosts compute there",
+    "a_sharded_training": "with fewer than two GPUs, what is compared with torch's FSDP stays on the CPU, "
+    "because gloo has no all-gather and no reduce-scatter for tensors on a GPU",
     "2_2_why": "its layers sleep for as long as their computing is meant to take, so that a cause has a known size",
     "10_9_lower_bounds": "it counts rounds, bytes and bits, in numpy; nothing in it is torch's",
     "10_10_choosing": "torch only carries a numpy vector there, between emulated hosts, which are the CPU's",
@@ -37,6 +40,12 @@ What torch computes, in some of its cells at least, is on the GPU in {n_on} of t
 {on}.
 On the CPU, with or without a GPU, stay {n_off}:
 {off}.
+Messages between workers (`send`, `recv`, `recv_any`, and so labkit's own all-reduces) always travel through gloo: what lies
+on a GPU is copied to host memory, sent, and copied back. nccl would run the messages of a pair of workers in the order in
+which each of the two issued them, so two workers that both receive first would wait for ever, and it has no `recv_any`.
+torch's own collectives (in its DDP, ZeRO and FSDP) use nccl where each worker has a GPU, and copy nothing to the host. What
+the copies cost has not been measured on this book's own machines: `make gpu` times torch's all-reduce beside our ring.
+
 Simulated and emulated clusters run on the CPU in every lab, and so does what numpy computes. Where a lab holds torch against
 numpy "to rounding", that leaves room for a GPU, which may add many terms in another order.
 
@@ -48,11 +57,11 @@ This page is made by `make gpu` from recorded runs, and the two lists from the l
 _NONE = """
 ```{admonition} Not measured yet
 :class: note
-No run on a GPU has been recorded so far. That means: the tests marked `gpu` have not run, no lab has been executed with its
-tensors on a GPU, and nothing in this book is a GPU's number. What has been tried: most of the same cells, on a device that
+Nothing has run on a GPU yet: none of the tests marked `gpu`, and no lab with its tensors on a GPU. Nothing in this book is a
+GPU's number. What has been tried: most of the same cells, on a device that
 only pretends not to be the CPU (`tests/gpu/pretend.py`). There torch refuses what it refuses with a GPU: to mix tensors of
 two devices, to read one as a numpy array. But it has no streams, no nccl and no memory of its own, and rounds as the CPU
-does. On a machine with a GPU, `make gpu` runs all of it, writes `book/results/<device>.json`, and this page with it.
+does. On a machine with a GPU, `make gpu` takes ten minutes, writes `book/results/<device>.json`, and this page with it.
 ```
 
 """
@@ -65,7 +74,7 @@ def page(records: list[dict[str, Any]], labs: dict[str, str]) -> str:
     opening = _OPENING.format(
         n=len(labs), n_on=len(on), n_off=len(off) or "none", on=_links(on, labs), off=_links(off, labs)
     )
-    body = "".join(_section(r, list(labs)) for r in records) if records else _NONE
+    body = "".join(_section(r) for r in records) if records else _NONE
     return opening + body.rstrip("\n") + "\n"
 
 
@@ -78,29 +87,39 @@ def _links(names: list[str], labs: dict[str, str]) -> str:
     return ", ".join(said) or "none"
 
 
-def _section(r: dict[str, Any], labs: list[str]) -> str:
-    m, tests = r["measured"], r["tests"]
-    shared = "one GPU each" if r["gpus"] >= m["K"] else f"sharing {r['gpus']} GPU"
+def _section(r: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {v}" for name, v in r["versions"].items())
+    gpus = f"{r['gpus']} GPU{'s' * (r['gpus'] != 1)}"
     lines = [
         f"\n## {r['device']}, {r['date']}\n",
-        f"{m['where']}; {versions}. Tests marked `gpu`: {tests['passed']} passed, {tests['failed']} failed, "
-        f"{tests['skipped']} skipped.\n",
-        f"All-reduce of n float32 by {m['K']} workers {shared}, backend {m['backend']}, medians:\n",
-        "| n | algorithm | ms |\n|---:|---|---:|",
-        *(f"| {row['n']:,} | {row['algorithm']} | {1e3 * row['seconds']:.3g} |" for row in m["allreduce"]),
-        f"\nA training step of DistributedDataParallel, layers of {' to '.join(map(str, m['step']['widths']))}, "
-        f"{m['step']['b']} examples a worker: {1e3 * m['step']['seconds']:.3g} ms.\n",
-        "| lab | seconds, top to bottom |\n|---|---:|",
-        *(f"| {name} | {_outcome(r['labs'].get(name))} |" for name in labs),
+        f"{gpus}; {versions}; commit {r['commit']}; {r['seconds']} s in all. Every part ran in a process of its own.\n",
+        "| part | seconds | how it ended |\n|---|---:|---|",
+        *(f"| {part['part']} | {part['seconds']:.1f} | {_ended(part)} |" for part in r["parts"]),
     ]
+    done = {part["part"] for part in r["parts"]}
+    if never := [name for name in r["planned"] if name not in done]:
+        lines.append(f"\nThe run ended before: {', '.join(never)}.")
+    found = [each for part in r["parts"] for each in part.get("found", []) if "what" in each]
+    if found:
+        lines += [
+            f"\nThe slowest worker's median, {found[0]['where'].removeprefix('measured: ')}:\n",
+            "| what | n | workers | ms |\n|---|---:|---:|---:|",
+            *(f"| {f['what']} | {f['n']:,} | {f['K']} | {1e3 * f['seconds']:.3g} |" for f in found),
+            "\nn is the number of float32 that are summed, or of a worker's examples.",
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _outcome(done: dict[str, Any] | None) -> str:
-    if done is None:
-        return "not run on this machine"
-    return f"{done['seconds']:.1f}" + (f", failed: `{done['error']}`" if "error" in done else "")
+def _ended(part: dict[str, Any]) -> str:
+    tests, words = part.get("tests", {}), [part["ended"]]
+    if part["ended"] == "at its limit":
+        words = [f"did not finish in its {part['limit_s']} s"]
+    if tests:
+        words.append(f"{tests['passed']} passed, {tests['skipped']} skipped")
+        words += [f"failed: {', '.join(tests['failed'])}"] if tests["failed"] else []
+    if "why" in part:
+        words.append("`" + part["why"].replace("`", "'").replace("|", "/") + "`")
+    return "; ".join(words)
 
 
 def current(root: Path = ROOT) -> str:

@@ -16,6 +16,7 @@ import math
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,24 +24,30 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves, tree_map
 
+from labkit import machine
+
 ROUNDS = 6, 30  # at least, and at most, as far as SECONDS allow
 SECONDS = 0.6
 SHORT = 64.0
+CPU = torch.device("cpu")
 
 
 def probe(
-    model: Any, inputs: Any, n: int, group: Any, messages: Sequence[float], cuda: bool
+    model: Any, inputs: Any, n: int, group: Any, messages: Sequence[float], device: torch.device
 ) -> dict[str, Any]:
     """What this rank measures: seconds of passes, ``alone``, ``together`` and of ``half`` the examples; of
     each gradient that ``came``, (bytes, share of the backward pass): nothing where some rank's model can't be asked again;
     ``sizes``, ``times`` of all-reduces; ``inside``, ranks on the fullest host. inputs: (args, kwargs) of the model with n
-    examples, or None. A collective.
+    examples, or None. device: the model's, and the messages'. A collective.
     """
-    hosts = said(socket.gethostname(), group)
-    rank = dist.get_rank(group) if len(hosts) > 1 else 0
-    inside = max(map(hosts.count, hosts))
-    found = _alone(model, inputs, n, group, hosts[:rank].count(hosts[rank]), inside)
-    sizes, times = _all_reduces(group, messages, cuda) if len(hosts) > 1 else ([], [[0.0, 0.0]])
+    with _on(device):
+        hosts = said(socket.gethostname(), group)
+        rank = dist.get_rank(group) if len(hosts) > 1 else 0
+        inside = max(map(hosts.count, hosts))
+        found = _alone(model, inputs, n, group, hosts[:rank].count(hosts[rank]), inside)
+        if model is None and len(hosts) > 1:  # what the group takes
+            device = torch.device(dist.distributed_c10d._get_object_coll_device(group))
+        sizes, times = _all_reduces(group, messages, device) if len(hosts) > 1 else ([], [[0.0, 0.0]])
     return {**found, "messages": messages, "sizes": sizes, "times": times, "inside": inside}
 
 
@@ -91,7 +98,8 @@ def _tried(model: Any, inputs: Any) -> tuple[list[tuple[float, float]], float]:
 def _pass(model: Any, inputs: Any, note: bool = False) -> tuple[float, list[tuple[float, float]]]:
     """Seconds of one forward and backward pass, and, to note, what came when (``alone``). Nothing stays changed."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    cuda = parameters[0].is_cuda
+    device = parameters[0].device
+    gpus = [device] if device.type == machine.ACCELERATOR else []
     args, kwargs = tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, inputs)
     kept = [(b, b.clone()) for b in model.buffers()]
     came: list[tuple[float, float]] = []
@@ -101,14 +109,14 @@ def _pass(model: Any, inputs: Any, note: bool = False) -> tuple[float, list[tupl
 
     handles = [p.register_hook(lambda g, p=p: arrived(p, g)) for p in parameters if note]
     try:
-        with torch.random.fork_rng([parameters[0].device] if cuda else []), torch.enable_grad():
-            _done(cuda)
+        with torch.random.fork_rng(gpus, device_type=machine.ACCELERATOR), torch.enable_grad():
+            _done(device)
             begun = time.perf_counter()
             out = model(*args, **kwargs)
             losses = [x.sum() for x in tree_leaves(out) if isinstance(x, torch.Tensor) and x.requires_grad]
             middle = time.perf_counter()
             torch.autograd.grad(sum(losses), parameters, allow_unused=True)
-            _done(cuda)
+            _done(device)
             ended = time.perf_counter()
     finally:
         for handle in handles:
@@ -119,11 +127,12 @@ def _pass(model: Any, inputs: Any, note: bool = False) -> tuple[float, list[tupl
     return ended - begun, [(n, (at - middle) / max(ended - middle, 1e-9)) for n, at in came]
 
 
-def _all_reduces(group: Any, messages: Sequence[float], cuda: bool) -> tuple[list[float], list[list[float]]]:
+def _all_reduces(
+    group: Any, messages: Sequence[float], device: torch.device
+) -> tuple[list[float], list[list[float]]]:
     """Bytes, rising, and round after round the seconds of all-reduces of so many here, of all ``messages`` at once, and
     of only sending these.
     """
-    device = "cuda" if cuda else "cpu"
     sizes = np.geomspace(SHORT, max([*messages, 4e4]), 5).tolist()
 
     def one_round() -> list[float]:
@@ -135,7 +144,7 @@ def _all_reduces(group: Any, messages: Sequence[float], cuda: bool) -> tuple[lis
     return sizes, [one_round() for _ in range(rounds)]
 
 
-def _sent(messages: Sequence[float], group: Any, device: str, times: int = 1) -> tuple[float, float]:
+def _sent(messages: Sequence[float], group: Any, device: torch.device, times: int = 1) -> tuple[float, float]:
     """Seconds of all-reduces that are sent at once, and seconds until they have been sent; means of several times."""
     vectors = [torch.zeros(max(1, round(n / 4)), device=device) for n in messages]
     _barrier(group)
@@ -146,16 +155,17 @@ def _sent(messages: Sequence[float], group: Any, device: str, times: int = 1) ->
         sending += time.perf_counter() - again
         for work in works:
             work.wait()
-        _done(device == "cuda")
+        _done(device)
     return (time.perf_counter() - begun) / times, sending / times
 
 
-def said(mine: Any, group: Any) -> list[Any]:
-    """What every rank says; only this one without a group. A collective."""
+def said(mine: Any, group: Any, device: torch.device = CPU) -> list[Any]:
+    """What every rank says; only this one without a group. device: this rank's, which nccl sends from. A collective."""
     if not dist.is_available() or not dist.is_initialized():
         return [mine]
     everyone: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, mine, group=group)
+    with _on(device):
+        dist.all_gather_object(everyone, mine, group=group)
     return everyone
 
 
@@ -164,6 +174,12 @@ def _barrier(group: Any) -> None:
         dist.barrier(group)
 
 
-def _done(cuda: bool) -> None:
-    if cuda:
-        torch.cuda.synchronize()
+def _done(device: torch.device) -> None:
+    if device.type == machine.ACCELERATOR:
+        torch.get_device_module(device).synchronize(device)
+
+
+def _on(device: torch.device) -> AbstractContextManager[Any]:
+    """Within it ``device`` is torch's current one, on which nccl gathers objects and waits at barriers."""
+    gpu = device.type == machine.ACCELERATOR
+    return torch.get_device_module(device).device(device) if gpu else nullcontext()

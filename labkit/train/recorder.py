@@ -23,9 +23,10 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -42,9 +43,11 @@ from labkit.timing import Kind, StragglerReport, Timeline, straggler_report
 from labkit.train.account import account
 from labkit.train.arrivals import run_at_end_of_backward
 from labkit.train.ddp import DDP
-from labkit.train.probe import probe, said
+from labkit.train.probe import CPU, probe, said
 from labkit.train.steps import Phase, Steps
 from labkit.train.why import Why
+
+SAMPLE_S = 0.2  # between two readings of a GPU's clock, at least
 
 
 class StragglerRecorder:
@@ -58,8 +61,9 @@ class StragglerRecorder:
     messages: bytes of each gradient message of a step, in the order of their leaving, for ``why``; None: a DDP is asked, and
         otherwise as many alike as there were collectives.
 
-    The first step is not recorded: nobody knows yet when the others began it. With gradients on a GPU, arriving and
-    leaving are CUDA events, so that what counts is when the GPU got there and not when it was told to.
+    The first step is not recorded: nobody knows yet when the others began it. Where the model's first parameter is on a
+    GPU, arriving and leaving are events there, so that what counts is when the GPU got there and not when it was told to;
+    whichever device is torch's current one does not matter. Five times a second at most the GPU's clock is read as well.
     Raises ValueError for a model without a parameter that takes a gradient. Where ranks already wait for one another
     during forward or backward (FSDP, ZeRO-3, SyncBatchNorm, a loss that is all-reduced for the log, gradients that are
     accumulated without ``no_sync``, a labkit DDP that counts examples), that wait counts as computing and hides who is
@@ -79,8 +83,8 @@ class StragglerRecorder:
         while isinstance(model, torch.nn.parallel.DistributedDataParallel | DDP):
             model = model.module
         self._group, self._model, self._messages = group, model, messages
-        # of each step: (phase that ends, clock, collectives so far), from leaving to leaving; examples and forward passes
-        self._marks: deque[tuple[list[tuple[int, Any, int]], int, int]]
+        # of each step: (phase that ends, when, collectives so far), from leaving to leaving; examples, forward passes, GPU
+        self._marks: deque[tuple[list[tuple[int, Any, int]], int, int, machine.Clock | None]]
         self._marks = deque(maxlen=integer("keep", keep, least=1))
         self._trail: list[tuple[int, Any, int]] = []
         self._examples = self._passes = 0
@@ -96,12 +100,15 @@ class StragglerRecorder:
         self._complete = True
         self._handles: list[Any] = []
         self._clock: Any = time.perf_counter
+        self._gpu_clock: Callable[[], machine.Clock | None] | None = None
+        self._device, self._due = CPU, 0.0
         if model is None:
             return
         mine = [p for p in model.parameters() if p.requires_grad]
         if not mine:
             raise ValueError("model must have a parameter that takes a gradient, got none")
-        self._mine = {id(p) for p in mine}
+        self._first, self._mine = mine[0], {id(p) for p in mine}
+        self._go_by(mine[0].device)
         self._handles = [p.register_post_accumulate_grad_hook(self._on_gradient) for p in mine]
         self._handles += [
             register(self._on_step)
@@ -155,14 +162,20 @@ class StragglerRecorder:
 
     def _on_gradient(self, p: torch.Tensor) -> None:
         self._complete = False
-        if self._left is None and self._arrived is None:  # the model may have been moved since
-            self._clock = _event if p.is_cuda else time.perf_counter
+        if self._device != self._first.device and self._left is None and self._arrived is None:
+            self._go_by(self._first.device)  # the model has been moved since
         backward = torch._C._current_graph_task_id()
         if backward != self._backward:  # its first gradient: ask to be called when it has them all
             self._backward, self._before = backward, self._collectives()
             run_at_end_of_backward(self._on_arrival)
         # a DDP is told next, and sends: what that takes is none of the backward pass's. A GPU's queue is long past it
-        self._last = None if p.is_cuda else self._clock()
+        self._last = self._clock() if self._clock is time.perf_counter else None
+
+    def _go_by(self, device: torch.device) -> None:
+        """Take times, and the clock's rate, on this device."""
+        gpu, self._device = device.type == machine.ACCELERATOR, device
+        self._clock = partial(_event, device) if gpu else time.perf_counter
+        self._gpu_clock = machine.clock_of(device) if gpu else None
 
     def _on_arrival(self) -> None:
         if self._complete:
@@ -187,11 +200,21 @@ class StragglerRecorder:
         if phase != Phase.AFTER or start is None or not (around or start[2] == self._collectives()):
             start = Phase.STAY, self._mark(Phase.STAY), self._collectives()
         if self._left is not None:
-            self._marks.append((self._trail, self._examples, self._passes))
+            self._marks.append((self._trail, self._examples, self._passes, self._sampled()))
         self._left, self._arrived, self._sums = start[1], None, None
         self._trail, self._examples, self._passes = [start], 0, 0
         if phase == Phase.AFTER:
             self._mark(phase)
+
+    def _sampled(self) -> machine.Clock | None:
+        """The GPU's clock, if it is time to read it again."""
+        now = time.perf_counter()
+        if self._gpu_clock is None or now < self._due:
+            return None
+        self._due = now + SAMPLE_S
+        with suppress(Exception):  # a driver that fails must not end a job
+            return self._gpu_clock()
+        return None
 
     @contextmanager
     def synchronising(self) -> Iterator[None]:
@@ -239,14 +262,14 @@ class StragglerRecorder:
         """Everybody's steps, the same on every rank."""
         kept = len(self._marks)
         seconds, calls = np.zeros((kept, len(Phase))), np.zeros((kept, len(Phase)))
-        for t, (trail, _, _) in enumerate(self._marks):
+        for t, (trail, *_) in enumerate(self._marks):
             for (_, begin, before), (phase, end, after) in pairwise(trail):
                 seconds[t, phase] += _seconds(begin, end)
                 calls[t, phase] += after - before
-        counts = np.array([counts for _, *counts in self._marks]).reshape(kept, 2)
-        device = _device(self._left)
-        clock = None if device == ("cpu",) else machine.own_clock()
-        everyone = said((seconds, calls, counts, machine.describe(device), probed, clock), self._group)
+        counts = np.array([counts for _, *counts, _ in self._marks]).reshape(kept, 2)
+        clocks = [clock for *_, clock in self._marks if clock is not None]
+        where = machine.describe((str(self._device),))
+        everyone = said((seconds, calls, counts, where, probed, clocks), self._group, self._device)
         T = min(len(seconds) for seconds, *_ in everyone)
         if T == 0:
             short = [k for k, (seconds, *_) in enumerate(everyone) if not len(seconds)]
@@ -267,7 +290,7 @@ class StragglerRecorder:
         self._paused = True
         try:
             n = _length(self._inputs)
-            found = probe(self._model, self._inputs, n, self._group, messages, self._clock is _event)
+            found = probe(self._model, self._inputs, n, self._group, messages, self._device)
         finally:
             self._paused = False
         return {**found, "examples": n, "cores": machine.cores() / torch.get_num_threads()}
@@ -299,18 +322,18 @@ class Recording:
     timeline: compute, wait and communicate of each rank and step, measured; each step begins where the slowest rank
         ended the one before.
     ranks: the straggler report of its arrivals.
-    clocks: of each rank's GPU, when the report was asked for; None without a GPU, or where it does not tell.
+    clocks: of each rank's GPU, as often as it was read while its steps were recorded.
     steps: what was recorded, for ``why``; None where there are times only.
     """
 
     timeline: Timeline
     ranks: StragglerReport
-    clocks: tuple[machine.Clock | None, ...] = ()
+    clocks: tuple[Sequence[machine.Clock], ...] = ()
     steps: Steps | None = None
 
     @classmethod
     def from_steps(
-        cls, steps: Steps, false_alarm: float = 0.01, clocks: tuple[machine.Clock | None, ...] = ()
+        cls, steps: Steps, false_alarm: float = 0.01, clocks: tuple[Sequence[machine.Clock], ...] = ()
     ) -> Recording:
         """From what a recorder gathered."""
         work, stay = steps.seconds[..., : Phase.STAY].sum(axis=-1), steps.seconds[..., Phase.STAY]
@@ -381,9 +404,8 @@ class Recording:
             arrive = self.timeline.arrivals_s
             others = np.delete(arrive, self.ranks.stragglers, axis=0)
             lost = (arrive.max(axis=0) - others.max(axis=0)).mean()
-            slow = [(k, self.clocks[k]) for k in self.ranks.stragglers if self.clocks]
-            held = [f" Rank {k}'s GPU runs at {clock}." for k, clock in slow if clock and clock.throttled]
-            return f"{self.ranks.verdict} It costs everybody {1e3 * lost:.1f} ms {step}.{''.join(held)}"
+            held = "".join(_held_down(k, self.clocks[k]) for k in self.ranks.stragglers if self.clocks)
+            return f"{self.ranks.verdict} It costs everybody {1e3 * lost:.1f} ms {step}.{held}"
         if communicate > max(compute, wait):
             return (
                 f"No rank is persistently slow; {100 * communicate:.0f} % {step} is communication that all ranks "
@@ -405,9 +427,19 @@ class Recording:
     __repr__ = __str__
 
 
-def _event() -> Any:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
+def _held_down(rank: int, seen: Sequence[machine.Clock]) -> str:
+    """What to say of a slow rank's GPU: nothing if its clock was free whenever it was read."""
+    down = [clock for clock in seen if clock.throttled]
+    if not down:
+        return ""
+    often = f"{len(down)} of the {len(seen)} times its clock was read"
+    return f" Rank {rank}'s GPU was slowed {often}, at worst to {min(down, key=lambda c: c.mhz)}."
+
+
+def _event(device: torch.device) -> Any:
+    gpus = torch.get_device_module(device)
+    event = gpus.Event(enable_timing=True)
+    event.record(gpus.current_stream(device))
     return event
 
 
@@ -416,10 +448,6 @@ def _seconds(a: Any, b: Any) -> float:
         return b - a
     b.synchronize()
     return 1e-3 * a.elapsed_time(b)
-
-
-def _device(left: Any) -> tuple[str, ...]:
-    return ("cpu",) if left is None or isinstance(left, float) else ("cuda",)
 
 
 def _length(inputs: Any) -> int:

@@ -17,31 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from labkit.collectives import all_gather, naive, reduce_scatter, shared
+from labkit.collectives import all_gather, reduce_scatter
 from labkit.comm.base import Comm
-from labkit.train.agree import adopt, plain_zeros, release, symmetric_zeros, trainable
+from labkit.train.agree import adopt, release, trainable
 from labkit.train.arrivals import Arrivals
 from labkit.train.buckets import BUCKET_BYTES, assign
 from labkit.train.flat import Flat, storage_bytes
-
-OptionsOf = Callable[[str, nn.Parameter], dict[str, Any]]
 
 
 class Sharded:
     """What the three stages have in common: an optimizer over this rank's pieces. Use ``Zero1``, ``Zero2`` or ``Zero3``.
 
-    optimizer: a torch.optim class; its ``options`` as it takes them. options_of(name, parameter): more options for some
-        parameters, as ``lambda name, p: {"weight_decay": 0.0} if p.ndim < 2 else {}``.
+    optimizer: a torch.optim class that treats elements alike, for it sees parts of parameters. options: its own.
     master: step a float32 copy of the chunk, and round to the parameters' own type (mixed precision).
-    whole: cut no parameter, for optimizers that look at a parameter's shape; pads the chunks.
-    symmetric: in stages 1 and 2, keep the parameters' vectors, and stage 1 the gradients', in symmetric memory, where ranks
-        of one host gather and sum them without a message.
     inner: the optimizer itself, for learning-rate schedulers.
     Raises ValueError for a model without trainable parameters, of several dtypes, or looked after already; Mismatch if
     the ranks' models differ. Everyone takes rank 0's parameters and buffers.
@@ -53,10 +46,7 @@ class Sharded:
         model: nn.Module,
         optimizer: Callable[..., torch.optim.Optimizer],
         *,
-        options_of: OptionsOf | None = None,
         master: bool = False,
-        whole: bool = False,
-        symmetric: bool = False,
         **options: Any,
     ) -> None:
         trainable(model)
@@ -66,28 +56,14 @@ class Sharded:
             raise ValueError(f"model must have parameters of one dtype to be sharded, got {dtypes}")
         adopt(comm, model, type(self).__name__)
         self.comm, self.model = comm, model
-        self._zeros = symmetric_zeros(comm) if symmetric else plain_zeros
-        self._gather_inplace = partial(shared.all_gather_inplace if symmetric else all_gather.inplace, comm)
-        self._scatter_inplace = partial(
-            shared.reduce_scatter_inplace if symmetric else reduce_scatter.inplace, comm
-        )
-        more_for = {p: {} if options_of is None else options_of(name, p) for name, p in named}
-        self.flats = [Flat.of(comm, part, whole) for part in self._groups(named)]
+        self.flats = [Flat.of(comm, part) for part in self._groups(named)]
         self.chunks, self.slices = self._place(), [f.high - f.low for f in self.flats]
         self.masters = [c.float() for c in self.chunks] if master else self.chunks
         self._pieces: list[list[nn.Parameter]] = []
-        groups: list[dict[str, Any]] = []
         for flat, chunk in zip(self.flats, self.masters, strict=True):
-            own = [(i, nn.Parameter(part)) for i, part in flat.pieces(chunk.detach())]
-            self._pieces.append([piece for _, piece in own])
-            for i, piece in own:
-                more = more_for[flat.parameters[i]]
-                alike = next((g for g in groups if {k: g[k] for k in g if k != "params"} == more), None)
-                if alike is None:
-                    groups.append(alike := {"params": [], **more})
-                alike["params"].append(piece)
-        nothing = [{"params": [nn.Parameter(torch.empty(0, device=comm.device))]}]
-        self.inner = optimizer(groups or nothing, **options)
+            self._pieces.append([nn.Parameter(part) for part in flat.pieces(chunk.detach())])
+        nothing = [nn.Parameter(torch.empty(0, device=comm.device))]
+        self.inner = optimizer([piece for own in self._pieces for piece in own] or nothing, **options)
         self._sums: list[Tensor] = []  # what gathers the gradients until the step
 
     def _groups(self, named: list[tuple[str, nn.Parameter]]) -> Sequence[Sequence[tuple[str, nn.Parameter]]]:
@@ -96,21 +72,19 @@ class Sharded:
 
     def _place(self) -> list[Tensor]:
         """Put the parameters into vectors; returns this rank's chunk of each."""
-        self.vectors = [flat.vector(self._zeros) for flat in self.flats]
+        self.vectors = [flat.vector() for flat in self.flats]
         for flat, vector in zip(self.flats, self.vectors, strict=True):
             for p, view in zip(flat.parameters, flat.views(vector), strict=True):
                 p.data = view
         return [v[f.low : f.high] for f, v in zip(self.flats, self.vectors, strict=True)]
 
     @torch.no_grad()
-    def _update(self, gradients: Sequence[Tensor], max_norm: float | None) -> None:
+    def _update(self, gradients: Sequence[Tensor]) -> None:
         """Step this rank's pieces by its chunks of the mean gradient."""
         for flat, own, chunk in zip(self.flats, self._pieces, gradients, strict=True):
             chunk = chunk.float() if self.masters is not self.chunks else chunk
-            for piece, (_, part) in zip(own, flat.pieces(chunk), strict=True):
+            for piece, part in zip(own, flat.pieces(chunk), strict=True):
                 piece.grad = part
-        if max_norm is not None:
-            self._clip(max_norm)
         self.inner.step()
         for own in self._pieces:
             for piece in own:
@@ -119,19 +93,10 @@ class Sharded:
             for chunk, master in zip(self.chunks, self.masters, strict=True):
                 chunk.copy_(master)
 
-    def _clip(self, max_norm: float) -> None:
-        """Scale the gradient to length ``max_norm`` if it is longer: 8 bytes more to sum, for the chunks' squares."""
-        grads = [piece.grad for own in self._pieces for piece in own if piece.grad is not None]
-        squares = sum((g.double().square().sum() for g in grads), torch.zeros((), dtype=torch.float64))
-        norm = float(naive.allreduce(self.comm, squares.cpu().reshape(1))[0]) ** 0.5
-        factor = min(1.0, max_norm / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_
-        for g in grads:
-            g.mul_(factor)
-
     def _shared(self) -> None:
         """All-gather the vectors: every rank gets the others' new chunks."""
         for vector in self.vectors:
-            self._gather_inplace(vector)
+            all_gather.inplace(self.comm, vector)
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -159,15 +124,15 @@ class Zero1(Sharded):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._sums = [self._zeros(v, len(v)) for v in self.vectors]
+        self._sums = [torch.zeros_like(v) for v in self.vectors]
         self._views = [flat.views(sums) for flat, sums in zip(self.flats, self._sums, strict=True)]
         self.zero_grad()
 
     @torch.no_grad()
-    def step(self, max_norm: float | None = None) -> None:
+    def step(self) -> None:
         """Reduce-scatter the gradients to their mean, step this rank's chunk, all-gather the parameters.
 
-        max_norm: clip the whole gradient to this length first. The gradients are used up: they are zero afterwards.
+        The gradients are used up: they are zero afterwards.
         """
         for flat, sums, views in zip(self.flats, self._sums, self._views, strict=True):
             for p, view in zip(flat.parameters, views, strict=True):
@@ -176,8 +141,8 @@ class Zero1(Sharded):
                 elif p.grad.data_ptr() != view.data_ptr():
                     view.copy_(p.grad)
             sums.mul_(1 / self.comm.K)
-            self._scatter_inplace(sums)
-        self._update([s[f.low : f.high] for f, s in zip(self.flats, self._sums, strict=True)], max_norm)
+            reduce_scatter.inplace(self.comm, sums)
+        self._update([s[f.low : f.high] for f, s in zip(self.flats, self._sums, strict=True)])
         self._shared()
         self.zero_grad()
 
@@ -227,9 +192,9 @@ class Zero2(Sharded):
         """The backward pass is over."""
 
     @torch.no_grad()
-    def step(self, max_norm: float | None = None) -> None:
-        """Step this rank's chunk, all-gather the parameters; gradients are zero afterwards. max_norm as in ``Zero1``."""
-        self._update(self._sums, max_norm)
+    def step(self) -> None:
+        """Step this rank's chunk, all-gather the parameters; gradients are zero afterwards."""
+        self._update(self._sums)
         self._shared()
         self.zero_grad()
 

@@ -50,10 +50,6 @@ class Zero3(Zero2):
         strangers = [type(u).__name__ for u in self._modules if u not in set(model.modules()) or u is model]
         if strangers:
             raise ValueError(f"units must be modules inside the model, got a {strangers[0]} that is not")
-        if options.get("symmetric"):
-            raise ValueError(
-                "symmetric must be False in stage 3, which gives memory back: symmetric memory stays"
-            )
         self._model, self._free_after_forward = model, free_after_forward
         self._in_backward = False
         super().__init__(comm, model, *args, **options)

@@ -1,181 +1,267 @@
-"""`make gpu`: run the GPU tests and every lab on a machine with a GPU, measure, and write book/results/<device>.json.
+"""`make gpu`: in ten minutes, on a machine with GPUs, what cannot be known without them, in book/results/<device>.json.
 
-The book's page about GPUs (book/gpu.md) has its numbers from those files alone (book/tools/gpu_page.py). Where
-there is no GPU this says so and stops; ``--rehearse`` runs the same on the CPU, into a folder of your choice, to see that it
-would work.
+The machine may be a short loan that can end at any moment. So every part runs in a process of its own, with a time limit of
+its own, and ends with all that it started, and the file is written anew after each part. What a reader would miss first
+comes first; whole labs get what is left of the ten minutes. The page about GPUs (book/gpu.md) takes its numbers from these
+files alone. ``--rehearse FOLDER`` does the same without a GPU and writes into a folder of your choice.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import itertools
 import json
 import os
-import platform
 import re
-import statistics
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
-from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import numpy as np
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT / "book" / "tools")]
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "book" / "tools")]
-
+import contents  # noqa: E402
 import gpu_page  # noqa: E402
 
-from labkit import Processes, launch, machine  # noqa: E402
-from labkit.collectives import ring  # noqa: E402
-
-SIZES = (1_000, 100_000, 10_000_000)
-PARAMETERS = (1024, 4096, 1024)  # widths of the network whose step is timed
-
-
-def gpu_tests() -> dict[str, int]:
-    """Run the tests marked gpu; how many passed, failed, were skipped."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "gpu.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests", f"--junitxml={report}"]
-        subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL)
-        suite = next(ET.parse(report).iter("testsuite"))
-    failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-    skipped = int(suite.get("skipped", 0))
-    return {"passed": int(suite.get("tests", 0)) - failed - skipped, "failed": failed, "skipped": skipped}
+CELLS, ALONE = str(HERE / "cells.py"), str(HERE / "alone.py")
+WHOLE_S = 585.0  # for everything, so that all is over within ten minutes
+#: Words of which one is in the names of the tests that a part runs, of those marked gpu.
+MESSAGES = "live_on or all_reduce or receive_first or comes_first or somebody_made"
+MEMORY, TRAINING, CLOCK = "memory or result_on", "ddp or zero or recorder or compressed", "clock"
+MACHINE_S, LAB_S = 25, 12  # for the first question, and for the cells of a lab that use a device or processes
+MISSING = re.compile(r"No module named '?([\w.]+)|this needs (\w+), which is not installed")
 
 
-def lab(path: Path) -> dict[str, Any]:
-    """Execute one notebook in a kernel of its own, storing nothing; seconds, and its error if it had one."""
-    import jupytext
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError
+@dataclass(frozen=True)
+class Part:
+    """One process: what it is called, its time limit, its command, and what to add to its environment."""
 
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    name: str
+    limit_s: float
+    command: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def parts(device: str, gpus: int) -> list[Part]:
+    """All but the whole labs, in order. device: as torch names it, for the cells and the timings."""
+    import cells
+
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    one = {"CUDA_VISIBLE_DEVICES": first, "PRETENDED_DEVICES": "1"} if gpus > 1 else {}
+    chosen = [tests("messages and all-reduces on all GPUs", 80, MESSAGES)] if gpus > 1 else []
+    chosen += [
+        tests("messages and all-reduces of workers that share one GPU", 60, MESSAGES, one),
+        tests("memory on the GPU", 25, MEMORY),
+        *(Part(f"cells of {lab}", LAB_S, [sys.executable, CELLS, device, lab]) for lab in cells.labs()),
+        tests("DDP, ZeRO and the recorder", 60, TRAINING),
+        tests("the GPU's clock", 20, CLOCK),
+        Part("timings", 35, [sys.executable, ALONE, "timings", device]),
+        tests("all other tests marked gpu", 30, f"not ({MESSAGES} or {MEMORY} or {TRAINING} or {CLOCK})"),
+    ]
+    return chosen
+
+
+def tests(name: str, limit_s: float, words: str, env: Mapping[str, str] = MappingProxyType({})) -> Part:
+    """A part that runs tests marked gpu, but those of the labs' cells, which have parts of their own."""
+    found = [f for f in sorted((ROOT / "tests").rglob("test_*.py")) if f.name != "test_cells.py"]
+    files = [str(f) for f in found if "mark.gpu" in f.read_text(encoding="utf-8")]
+    options = ["-v", "-rs", "--tb=line", "-m", "gpu", "-k", words]
+    # a lent machine may have another pytest, fewer of its plugins, and lack what one of the files imports
+    options += ["-c", os.devnull, f"--rootdir={ROOT}", "--import-mode=importlib", "-p", "no:cacheprovider"]
+    options.append("--continue-on-collection-errors")
+    if importlib.util.find_spec("psutil") is None:
+        options.append("--noconftest")
+    return Part(name, limit_s, [sys.executable, "-m", "pytest", *options, *files], env)
+
+
+def labs(left_s: Callable[[], float]) -> Iterator[Part]:
+    """Whole labs, the shortest first and last those of which nobody knows how long they take; as long as one fits."""
+    known = json.loads((ROOT / "book" / "run_times.json").read_text())
+    seconds = {name: known.get(name, {}).get("seconds", WHOLE_S) for name in contents.labs(ROOT)}
+    for name in sorted(seconds, key=seconds.__getitem__):
+        if left_s() > 5:
+            command = [sys.executable, ALONE, "lab", name]
+            yield Part(f"lab {name}", left_s(), command, {"MPLBACKEND": "agg"})
+
+
+def run(part: Part, env: Mapping[str, str]) -> dict[str, Any]:
+    """Run a part to its end, or end it at its limit with all that it started; its line of the file."""
     begun = time.perf_counter()
-    try:
-        NotebookClient(
-            jupytext.read(path),
-            timeout=600,
-            kernel_name="python3",
-            resources={"metadata": {"path": str(path.parent)}},
-        ).execute()
-    except CellExecutionError as error:
-        return {
-            "seconds": round(time.perf_counter() - begun, 1),
-            "error": str(error).strip().splitlines()[-1],
-        }
-    return {"seconds": round(time.perf_counter() - begun, 1)}
-
-
-def allreduce_seconds(comm: Any, n: int, repeats: int) -> dict[str, float]:
-    """Median seconds of torch's all-reduce and of our ring on n float32 that live where this worker's tensors do."""
-    import torch
-    import torch.distributed as dist
-
-    x = torch.ones(n, device=comm.device)
-    ways = {"torch.distributed": lambda: dist.all_reduce(x), "our ring": lambda: ring.allreduce(comm, x)}
-    spent: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(repeats + 1):
-        for name, way in ways.items():
-            x.fill_(1.0)
-            _finish(comm.device)
-            comm.barrier()
-            begun = time.perf_counter()
-            way()
-            _finish(comm.device)
-            spent[name].append(time.perf_counter() - begun)
-    return {name: statistics.median(times[1:]) for name, times in spent.items()}
-
-
-def step_seconds(comm: Any, widths: tuple[int, ...], b: int, repeats: int) -> float:
-    """Median seconds of a training step of torch's DistributedDataParallel, b examples a worker."""
-    import torch
-    from torch.nn.parallel import DistributedDataParallel
-
-    torch.manual_seed(comm.rank)
-    layers: list[torch.nn.Module] = []
-    for a, z in itertools.pairwise(widths):
-        layers += [torch.nn.Linear(a, z), torch.nn.ReLU()]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers).to(comm.device))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    x, spent = torch.randn(b, widths[0], device=comm.device), []
-    for _ in range(repeats + 2):
-        _finish(comm.device)
-        comm.barrier()
-        begun = time.perf_counter()
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
-        _finish(comm.device)
-        spent.append(time.perf_counter() - begun)
-    return statistics.median(spent[2:])
-
-
-def _finish(device: str) -> None:
-    if device.startswith("cuda"):
-        import torch
-
-        torch.cuda.synchronize()
-
-
-def measure(device: str, gpus: int) -> dict[str, Any]:
-    """All-reduce and step times of as many workers as there are GPUs, or of two that share one."""
-    K = max(2, gpus)
-    rows, backend = [], ""
-    for n in SIZES:
-        run = launch(allreduce_seconds, K, n, 7, world=Processes(device=device), timeout_s=300)
-        backend = "nccl" if "nccl" in run.where else "gloo"
-        for name in run.results[0]:
-            rows.append({"n": n, "algorithm": name, "seconds": float(np.max([r[name] for r in run.results]))})
-    run = launch(step_seconds, K, PARAMETERS, 64, 10, world=Processes(device=device), timeout_s=300)
-    step = {"widths": PARAMETERS, "b": 64, "seconds": float(np.max(run.results))}
-    return {
-        "K": K,
-        "backend": backend,
-        "where": run.where.removeprefix("measured: "),
-        "allreduce": rows,
-        "step": step,
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        process = subprocess.Popen(
+            part.command, cwd=ROOT, env={**env, **part.env}, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            status = process.wait(part.limit_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            end_session(process)
+        log.seek(0)
+        said = log.read()
+    line = {
+        "part": part.name,
+        "limit_s": round(part.limit_s),
+        "seconds": round(time.perf_counter() - begun, 1),
     }
+    return {**line, **outcome(status, said)}
+
+
+def end_session(process: subprocess.Popen[Any]) -> None:
+    """End a process and all that it started, workers with process groups of their own included."""
+    while family := [pid for pid in _session(process.pid) if pid != os.getpid()]:
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.poll()
+        time.sleep(0.05)
+    process.wait()
+
+
+def _session(leader: int) -> Iterator[int]:
+    """The processes of a session that are not yet dead."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state not in "ZX":
+                yield int(path.parent.name)
+
+
+def outcome(status: int | None, said: str) -> dict[str, Any]:
+    """What became of a part. status: its exit status, None where it was ended; said: all that it wrote."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    found = [each for line in lines if (each := _json(line)) is not None]
+    tests = re.findall(r"^\S*::(\S+) (PASSED|FAILED|ERROR|SKIPPED)", said, re.M)
+    failed = [name for name, how in tests if how in ("FAILED", "ERROR")]
+    passed, skipped = (sum(h == how for _, h in tests) for how in ("PASSED", "SKIPPED"))
+    # cells.py says of a lab what went wrong in it
+    wrong = [why for each in found for why in each.values() if isinstance(why, str) and "Traceback" in why]
+    line: dict[str, Any] = {}
+    if found and not wrong:
+        line["found"] = found
+    if tests:
+        line["tests"] = {"passed": passed, "failed": failed, "skipped": skipped}
+    if status == 0 and tests and skipped == len(tests):
+        (why, *_) = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)", said, re.M) or [""]
+        return {"ended": "not run", "why": f"all tests skip here: {why}"}
+    if status == 0 and not wrong:
+        return {"ended": "well", **line}
+    if status is None:
+        return {
+            "ended": "at its limit",
+            "why": f"the last it said: {lines[-1][:200]}" if lines else "it said nothing",
+            **line,
+        }
+    if not passed and (lacks := MISSING.search(said)):
+        return {"ended": "not run", "why": f"{lacks[1] or lacks[2]} is not installed there"}
+    if status == 5:  # pytest's own: nothing was chosen
+        return {"ended": "not run", "why": "there is no such test"}
+    why = wrong[0].strip().splitlines()[-1] if wrong else lines[-1] if lines else ""
+    return {"ended": "badly", "why": f"exit status {status}: {why[:300]}", **line}
+
+
+def _json(line: str) -> dict[str, Any] | None:
+    """The object that a line is, if it is one."""
+    with contextlib.suppress(ValueError):
+        if isinstance(each := json.loads(line), dict):
+            return each
+    return None
+
+
+def commit() -> str:
+    """Of the checkout, where this is one."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    with contextlib.suppress(OSError):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode == 0:
+            return done.stdout.strip()
+    return "unknown"
+
+
+def all_of(
+    chosen: Iterable[Part], env: Mapping[str, str], write: Callable[[list[dict[str, Any]]], None]
+) -> list[dict[str, Any]]:
+    """Run the parts one after another; ``write`` is given all lines so far after each."""
+    lines: list[dict[str, Any]] = []
+    for part in chosen:
+        print(f"{part.name} ...", flush=True)
+        lines.append(run(part, env))
+        write(lines)
+        ended = ", ".join(str(lines[-1][key]) for key in ("ended", "why") if key in lines[-1])
+        print(f"    {lines[-1]['seconds']:.1f} s: {ended}", flush=True)
+    return lines
+
+
+@contextlib.contextmanager
+def environment(pretended_gpus: int) -> Iterator[Mapping[str, str]]:
+    """The parts' environment: this one, or one with so many pretended GPUs."""
+    if pretended_gpus:
+        import pretended
+
+        with pretended.there(pretended_gpus) as env:
+            yield env
+    else:
+        yield {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--rehearse", type=Path, metavar="FOLDER", help="on the CPU, writing into FOLDER")
-    parser.add_argument("--labs", nargs="*", help="names of labs to run (default: all)")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--rehearse", type=Path, metavar="FOLDER", help="without a GPU, writing into FOLDER")
+    parser.add_argument(
+        "--pretend", type=int, default=0, metavar="K", help="rehearse on K pretended GPUs, not the CPU"
+    )
     a = parser.parse_args()
-    names = machine.gpus()
-    if not names and a.rehearse is None:
-        print("make gpu needs a CUDA GPU that torch can see, and there is none here; nothing was written.")
-        return 1
-    device = "cpu" if a.rehearse else "cuda"
-    record: dict[str, Any] = {
-        "device": names[0] if device == "cuda" else machine.cpu_name(),
-        "gpus": len(names) if device == "cuda" else 0,
-        "date": date.today().isoformat(),
-        "versions": {p: version(p) for p in ("torch", "numpy", "labkit")}
-        | {"python": platform.python_version()},
-        "tests": gpu_tests(),
-        "measured": measure(device, len(names)),
-        "labs": {},
-    }
-    for path in sorted((ROOT / "notebooks").glob("*.md")):
-        if a.labs is None or path.stem in a.labs:
-            record["labs"][path.stem] = done = lab(path)
-            print(f"{path.stem:32} {done['seconds']:7.1f} s  {done.get('error', 'ok')}", flush=True)
-    folder = a.rehearse or ROOT / "book" / "results"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / (re.sub(r"[^a-z0-9]+", "-", record["device"].lower()).strip("-") + ".json")
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    begun = time.perf_counter()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and with it the part that runs
+
+    def left_s() -> float:
+        return WHOLE_S - (time.perf_counter() - begun)
+
+    with environment(a.pretend) as env:
+        asked = Part("the machine", MACHINE_S, [sys.executable, ALONE, "machine"])
+        first = run(asked, env)
+        if first["ended"] != "well":
+            print(f"torch does not say what this machine has: {first['why']}; nothing was written.")
+            return 1
+        (here,) = first["found"]
+        if not here["gpus"] and a.rehearse is None:
+            print("make gpu needs a GPU that torch can see, and there is none here; nothing was written.")
+            return 1
+        folder = a.rehearse or ROOT / "book" / "results"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / (re.sub(r"[^a-z0-9]+", "-", here["device"].lower()).strip("-") + ".json")
+        device = ("pretend" if a.pretend else "cuda") if here["gpus"] else "cpu"
+        chosen = parts(device, here["gpus"])
+        head = {
+            **here,
+            "date": date.today().isoformat(),
+            "commit": commit(),
+            "planned": [p.name for p in chosen],
+        }
+
+        def write(lines: list[dict[str, Any]]) -> None:
+            whole = {**head, "seconds": round(WHOLE_S - left_s()), "parts": lines}
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps(whole, indent=1) + "\n")
+            new.replace(path)
+
+        lines = all_of(itertools.chain(chosen, labs(left_s)), env, write)
     if a.rehearse is None:
         gpu_page.write()
-    print(f"Written: {path}")
-    return int(record["tests"]["failed"] > 0 or any("error" in done for done in record["labs"].values()))
+    print(f"Written: {path}, in {WHOLE_S - left_s():.0f} s")
+    return int(any(line["ended"] in ("badly", "at its limit") for line in lines))
 
 
 if __name__ == "__main__":

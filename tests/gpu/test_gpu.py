@@ -270,6 +270,6 @@ def test_a_launch_joins_the_group_that_somebody_made_for_gpus_alone(ran, tmp_pat
 @pytest.mark.skipif(machine.ACCELERATOR != "cuda", reason="a pretended device has no clock")
 def test_the_gpu_of_this_process_has_a_clock():
     pytest.importorskip("pynvml", reason="pynvml is missing: pip install nvidia-ml-py")
-    clock = machine.own_clock()
+    clock = machine.clock_of(machine.device())()
     assert clock.mhz > 0 and clock.most > 0
     assert clock.most in {other.most for other in machine.clocks()}

@@ -153,3 +153,19 @@ def test_what_labkit_does_on_gpus_works_on_pretended_ones(ran, devices):
             cwd=ROOT,
         )
     assert done.returncode == 0 and re.search(r"\b2\d passed", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("naming", ["report", "why"])
+@pytest.mark.parametrize("sets_device", [True, False])
+def test_the_cluster_page_s_ddp_runs_with_a_device_for_each_rank(ran, tmp_path, sets_device, naming):
+    """Also where it never says which device is the current one: then all ranks have the first one for that."""
+    page, script = (ROOT / "book" / "cluster.md").read_text(), tmp_path / "train_ddp.py"
+    code = page.split("`train_ddp.py`")[1].split("```python\n")[1].split("```")[0]
+    code = code.replace("torch.cuda", "torch.pretend").replace("cuda:", "pretend:").replace("nccl", "pnccl")
+    code = code.replace("recorder.report()", f"recorder.{naming}()")
+    script.write_text(code if sets_device else code.replace("torch.pretend.set_device(device)", "pass"))
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script]
+    with pretended.there(2, timeout_s=20) as env:
+        done = ran(start, timeout=120, env={**env, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1].startswith("pnccl, distance from the truth: 0.1551"), done.stdout

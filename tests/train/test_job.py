@@ -136,25 +136,43 @@ def test_the_page_s_synchronous_sgd_runs_unchanged_on_one_host_and_on_two(run, o
     assert second.stdout == ""
 
 
-@pytest.mark.processes
-def test_the_page_s_plain_torch_script_takes_one_worker_s_steps_with_any_number_of_processes(run, tmp_path):
-    page = (ROOT / "book" / "cluster.md").read_text()
-    script = tmp_path / "torch_step.py"
-    script.write_text(page.split("`torch_step.py`")[1].split("```python\n")[1].split("```")[0])
-    assert "labkit" not in script.read_text()
-    lines = []
-    for K in (1, 4):
-        done = run(*RUN, "--standalone", f"--nproc-per-node={K}", script)
-        assert done.returncode == 0, done.stderr[-2000:]
-        lines.append(done.stdout.splitlines())
-    assert lines[0] == lines[1] and len(lines[0]) == 1
-    # gradient descent on the same data, by its closed form: w_T = (1 - (1 - eta H)^T) w*, H and w* of least squares
+@pytest.fixture
+def train_ddp(tmp_path):
+    """The page's script with DistributedDataParallel."""
+    page, script = (ROOT / "book" / "cluster.md").read_text(), tmp_path / "train_ddp.py"
+    script.write_text(page.split("`train_ddp.py`")[1].split("```python\n")[1].split("```")[0])
+    return script
+
+
+def distance_by_closed_form():
+    """The script's last line, by w_T = w* + (1 - eta H)^T (w_0 - w*) with H and w* of least squares."""
     torch.manual_seed(7)
-    X, truth = torch.randn(4096, 20, dtype=torch.float64), torch.randn(20, dtype=torch.float64)
-    y = X @ truth + 0.1 * torch.randn(4096, dtype=torch.float64)
+    X, truth = torch.randn(4096, 20), torch.randn(20, 1)
+    y = X @ truth + 0.1 * torch.randn(4096, 1)
+    w = torch.nn.Linear(20, 1, bias=False).weight.detach().T
     slow = torch.linalg.matrix_power(torch.eye(20) - 0.05 * 2 / 4096 * X.T @ X, 30)
-    w = (torch.eye(20) - slow) @ torch.linalg.lstsq(X, y[:, None]).solution[:, 0]
-    assert lines[0][0].endswith(f"distance from the truth: {(w - truth).norm():.6f}")
+    best = torch.linalg.lstsq(X, y).solution
+    return f"gloo, distance from the truth: {(best + slow @ (w - best) - truth).norm():.4f}"
+
+
+@pytest.mark.processes
+def test_the_page_s_ddp_takes_one_worker_s_steps_with_any_number_of_processes_and_reports(run, train_ddp):
+    assert len(train_ddp.read_text().splitlines()) <= 35
+    for K in (1, 4):
+        done = run(*RUN, "--standalone", f"--nproc-per-node={K}", train_ddp)
+        assert done.returncode == 0, done.stderr[-2000:]
+        *report, last = done.stdout.splitlines()
+        assert last == distance_by_closed_form()
+        rows = [line.split()[0] for line in report if line.split()[0].isdigit()]
+        assert rows == [str(rank) for rank in range(K)]
+
+
+@pytest.mark.processes
+@emulated
+def test_the_page_s_ddp_runs_unchanged_on_two_hosts(on_two_hosts, train_ddp):
+    first, second = on_two_hosts([str(train_ddp)])
+    assert first.returncode == second.returncode == 0, first.stderr[-2000:]
+    assert first.stdout.splitlines()[-1] == distance_by_closed_form() and second.stdout == ""
 
 
 def alone(comm, folder, **settings):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from labkit import launch  # noqa: E402
+from labkit import launch, machine  # noqa: E402
 from labkit.comm.emulated import unavailable  # noqa: E402
+from labkit.machine import Clock  # noqa: E402
 from labkit.timing import Kind, ShiftedExponential, draw  # noqa: E402
+from labkit.train import probe  # noqa: E402
 from labkit.train.recorder import Recording, StragglerRecorder  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -315,9 +319,105 @@ def test_it_works_under_torchrun(under_torchrun, tmp_path):
     assert done.stdout.startswith("Rank 1 is a persistent straggler: last at"), done.stdout
 
 
-def test_a_slow_rank_whose_gpu_is_held_down_is_named_with_its_clock():
-    from labkit.machine import Clock
+class OtherGPU:
+    """A stand-in for torch.cuda: the model is on one device, and the current one is another."""
 
+    def __init__(self):
+        self.current, self.asked = "another", set()
+
+    @contextmanager
+    def device(self, device):
+        self.current, before = device, self.current
+        yield
+        self.current = before
+
+    def current_stream(self, device=None):
+        self.asked.add(device or self.current)
+        return device or self.current
+
+    synchronize = current_stream
+
+    def Event(self, enable_timing):
+        assert enable_timing
+        event = SimpleNamespace(synchronize=lambda: None)
+
+        def record(stream=None):
+            event.stream, event.at = stream or self.current_stream(), time.perf_counter()
+
+        def elapsed_time(later):
+            assert event.stream == later.stream, "events of two devices"
+            return 1e3 * (later.at - event.at)
+
+        event.record, event.elapsed_time = record, elapsed_time
+        return event
+
+
+@pytest.fixture
+def other_gpu(monkeypatch):
+    gpu = OtherGPU()
+    monkeypatch.setattr(machine, "ACCELERATOR", "meta")
+    monkeypatch.setattr(machine, "gpus", lambda: ["a GPU"])
+    monkeypatch.setattr(torch, "get_device_module", lambda device: gpu)
+    return gpu
+
+
+def on_meta(T):
+    """The recorder of a job that names its model's device and never the current one."""
+    model = torch.nn.Linear(3, 1, device="meta")
+    recorder = StragglerRecorder(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(T):
+        model(torch.ones(2, 3, device="meta")).sum().backward()
+        optimizer.step()
+    return recorder
+
+
+def test_a_job_that_never_sets_the_current_device_is_recorded_and_probed_on_its_model_s(
+    other_gpu, monkeypatch
+):
+    mine, sent = torch.device("meta"), set()
+
+    def all_gather_object(everyone, value, group):
+        assert other_gpu.current == mine, "nccl would send from another rank's GPU"
+        everyone[:] = [value] * len(everyone)
+
+    def barrier(group):
+        assert other_gpu.current == mine, "nccl would wait on another rank's GPU"
+
+    def all_reduce(x, group, async_op):
+        sent.add(x.device)
+        return SimpleNamespace(wait=lambda: None)
+
+    recorder = on_meta(6)
+    said = {"is_available": lambda: True, "is_initialized": lambda: True, "get_rank": lambda group: 0}
+    said |= {"get_world_size": lambda group: 2, "all_reduce": all_reduce, "barrier": barrier}
+    monkeypatch.setattr(probe, "dist", SimpleNamespace(**said, all_gather_object=all_gather_object))
+    recording = recorder.measured()
+    assert recording.timeline.T == 5 and recording.steps.alone_s.size and recording.steps.prices.size
+    assert sent == other_gpu.asked == {mine}
+
+
+def test_a_gpu_s_clock_is_read_while_it_works_and_not_when_the_report_is_asked_for(other_gpu, monkeypatch):
+    hot, idle = (
+        Clock(1140, 1980, ("heat, by the driver",), True),
+        Clock(600, 1980, ("nothing to do",), False),
+    )
+    now = [hot]
+    monkeypatch.setattr(machine, "clock_of", lambda device: lambda: now[0])
+    for pause, often in ((0.0, 5), (1e9, 1)):
+        monkeypatch.setattr("labkit.train.recorder.SAMPLE_S", pause)
+        now[0] = hot
+        recorder = on_meta(6)
+        now[0] = idle
+        assert recorder.report().clocks == ([hot] * often,)
+
+
+def test_a_driver_that_fails_does_not_end_the_job(other_gpu, monkeypatch):
+    monkeypatch.setattr(machine, "clock_of", lambda device: lambda: 1 // 0)
+    assert on_meta(4).report().clocks == ([],)
+
+
+def test_a_slow_rank_whose_gpu_is_held_down_is_named_with_what_was_seen_of_its_clock():
     full, idle, hot = (Clock(1980, 1980, (), False), Clock(600, 1980, ("nothing to do",), False),
                        Clock(1140, 1980, ("heat, by the driver",), True))  # fmt: skip
     work, stay = np.full((3, 30), 0.01), np.full((3, 30), 0.001)
@@ -327,10 +427,10 @@ def test_a_slow_rank_whose_gpu_is_held_down_is_named_with_its_clock():
     def verdict(*clocks):
         return Recording.of(work, stay, "here", clocks=clocks).verdict
 
-    assert verdict(full, hot, full).endswith(
-        " Rank 1's GPU runs at 1140 of 1980 MHz, held down by heat, by the driver."
+    assert verdict([full] * 4, [idle, hot, full, hot], [full] * 4).endswith(
+        " Rank 1's GPU was slowed 2 of the 4 times its clock was read, "
+        "at worst to 1140 of 1980 MHz, held down by heat, by the driver."
     )
-    assert "GPU" not in verdict() + verdict(None, None, None) + verdict(hot, full, hot) + verdict(
-        full, idle, full
-    )
-    assert "GPU" not in Recording.of(stay, stay, "here", clocks=(hot,) * 3).verdict, "no rank is slow"
+    unseen = verdict() + verdict([], [], []) + verdict([hot], [full], [hot]) + verdict([full], [idle], [full])
+    assert "GPU" not in unseen
+    assert "GPU" not in Recording.of(stay, stay, "here", clocks=([hot],) * 3).verdict, "no rank is slow"

@@ -10,6 +10,9 @@ Source: torch.utils.backend_registration, which lets a backend be written in Pyt
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,10 +26,29 @@ AVAILABLE = hasattr(backend_registration, "_setup_privateuseone_for_python_backe
 _library: Any = None
 
 
+class Event:
+    """A moment on a device's queue, which is the host's: nothing is ever under way."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self.queue, self.at = -1, 0.0
+
+    def record(self, stream: int | None = None) -> None:
+        self.queue, self.at = DEVICE_MODULE.current if stream is None else stream, time.perf_counter()
+
+    def synchronize(self) -> None:
+        """It has come."""
+
+    def elapsed_time(self, later: Event) -> float:
+        if self.queue != later.queue:
+            raise RuntimeError(f"events of two devices, pretend:{self.queue} and pretend:{later.queue}")
+        return 1e3 * (later.at - self.at)
+
+
 class Devices:
     """What torch calls a device module, ``torch.pretend``: how many there are, and which is the current one."""
 
     current = 0
+    Event = Event
 
     def device_count(self) -> int:
         return int(os.environ.get(DEVICES, "1"))
@@ -42,6 +64,19 @@ class Devices:
 
     def set_device(self, device: Any) -> None:
         self.current = _index(torch.device(device) if isinstance(device, str) else device)
+
+    def current_stream(self, device: Any = None) -> int:
+        """A device has one queue, called by its number."""
+        return self.current if device is None else _index(torch.device(device))
+
+    @contextmanager
+    def device(self, device: Any) -> Iterator[None]:
+        before = self.current
+        self.set_device(device)
+        try:
+            yield
+        finally:
+            self.current = before
 
     def synchronize(self, device: Any = None) -> None:
         """Nothing is ever under way."""
