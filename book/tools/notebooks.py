@@ -274,13 +274,12 @@ def front() -> str:
 
 
 def uncover(folder: Path) -> None:
-    """Make `folder` a copy of notebooks/ in which every notebook has all outputs in sight, as nbval wants them."""
+    """Fill `folder` with copies of the notebooks that have all outputs in sight, as nbval wants them."""
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(
-        ROOT / "notebooks", folder, ignore=shutil.ignore_patterns("*.md", "*.ipynb", "__pycache__")
-    )
     for ipynb in (md.with_suffix(".ipynb") for md in sources()):
-        nbformat.write(portable.read(ipynb), folder / ipynb.relative_to(ROOT / "notebooks"))
+        copied = folder / ipynb.relative_to(ROOT / "notebooks")
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(portable.read(ipynb), copied)
 
 
 def recorded(ipynb: Path) -> dict[str, str]:

@@ -122,13 +122,8 @@ def undress_inplace(nb: Any, md: Path) -> None:
         if cell.cell_type == "markdown":
             cell.source = portable(cell.source, md)
             continue
-        tags, folded = cell.metadata.get("tags", ()), {}
-        if "hide-input" in tags and "predict(" not in cell.source:
-            folded["source_hidden"] = True
-        if "hide-output" in tags:
-            folded["outputs_hidden"] = cell.metadata["collapsed"] = True
-        if folded:
-            cell.metadata["jupyter"] = nbformat.from_dict(folded)
+        if "hide-input" in cell.metadata.get("tags", ()) and "predict(" not in cell.source:
+            cell.metadata["jupyter"] = nbformat.from_dict({"source_hidden": True})
     if leads := contents.leads(md.stem):
         metadata = nbformat.from_dict({"tags": ["remove-cell"]})
         nb.cells.append(nbformat.v4.new_markdown_cell(leads, id="labkit-next", metadata=metadata))

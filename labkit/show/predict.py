@@ -28,8 +28,6 @@ from labkit.show.figures import stills
 from labkit.show.palette import GUESS
 
 _CLOSE = 0.05  # a guess this near, relatively, counts as right
-# JupyterLab previews the first line of a folded output, which is the answer.
-_NO_PREVIEW = "<style>.jp-OutputPlaceholder .jp-PlaceholderText{display:none}</style>"
 UNGUESSED = "You made no guess this time: next time, write one down first."
 
 
@@ -131,8 +129,7 @@ class Prediction:
             data |= {"between": [float(x) for x in self.between], "log": self.log}
             data["whole"] = all(float(x).is_integer() for x in self.between) and not self.log
         asked = html.escape(json.dumps(data, ensure_ascii=False), quote=True)
-        said = f"<p>{html.escape(str(self))}</p>{_NO_PREVIEW}"
-        return f'<div class="labkit-predict" data-asked="{asked}">{said}</div>'
+        return f'<div class="labkit-predict" data-asked="{asked}"><p>{html.escape(str(self))}</p></div>'
 
 
 @dataclass(frozen=True)

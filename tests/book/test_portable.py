@@ -36,7 +36,7 @@ def test_what_the_page_covers_or_folds_is_folded_where_the_notebook_runs(path: P
             said = str(cell.outputs)
             assert "made no guess" not in said
             folded = cell.metadata.get("jupyter", {})
-            assert ".reveal(" not in cell.source or folded.get("outputs_hidden")
+            assert ".reveal(" not in cell.source or "hide-output" in cell.metadata["tags"]
             assert "predict(" not in cell.source or not folded, "the guess is written here"
         else:
             assert "Hint 1" not in cell.source or cell.source.count("<summary><b>Hint") == cell.source.count(
