@@ -138,7 +138,7 @@ def clock_of(device: Any) -> Callable[[], Clock | None]:
     NVML stays open for it, since opening takes milliseconds and reading takes microseconds.
     """
     with suppress(Exception):  # no package, no driver, or a device that NVML does not know
-        nvml = need("pynvml", "gpu")
+        nvml = need("pynvml")
         nvml.nvmlInit()
         uuid = gpu_module().get_device_properties(device).uuid
         return partial(_clock, nvml, nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))

@@ -58,9 +58,10 @@ _NONE = """
 ```{admonition} Not measured yet
 :class: note
 Nothing has run on a GPU yet: none of the tests marked `gpu`, and no lab with its tensors on a GPU. Nothing in this book is a
-GPU's number. What has been tried: most of the same cells, on a device that
-only pretends not to be the CPU (`tests/gpu/pretend.py`). There torch refuses what it refuses with a GPU: to mix tensors of
-two devices, to read one as a numpy array. But it has no streams, no nccl and no memory of its own, and rounds as the CPU
+GPU's number. What has been tried: the same tests, and every lab's cells that start processes, on devices that only pretend
+to be GPUs, with a backend that has nccl's rules (`tests/gpu/pretended/`). They refuse what a GPU and nccl refuse: to mix the
+tensors of two devices, to read one as a numpy array, to send one from the CPU, to put two workers on one device; and two
+workers that both receive first wait there as they would with nccl. But they have no streams, and they round as the CPU
 does. On a machine with a GPU, `make gpu` takes ten minutes, writes `book/results/<device>.json`, and this page with it.
 ```
 

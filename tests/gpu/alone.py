@@ -1,4 +1,4 @@
-"""What `make gpu` runs in a process of its own, beside tests: python tests/gpu/alone.py machine | timings DEVICE | lab NAME
+"""What `make gpu` runs in a process of its own, beside tests: python tests/gpu/alone.py machine | timings DEVICE
 
 What is found is printed as lines of JSON, each as soon as it is known.
 """
@@ -109,19 +109,5 @@ def clocked(comm: Any, way: Any) -> float:
     return time.perf_counter() - begun
 
 
-def lab(name: str) -> None:
-    """Run a lab's cells from top to bottom, as a plain script: no notebook's kernel is needed for that."""
-    import linecache
-
-    import myst
-
-    os.chdir(ROOT / "notebooks")
-    space: dict[str, Any] = {"__name__": "__main__"}
-    for i, code in enumerate(myst.codes((ROOT / "notebooks" / f"{name}.md").read_text(encoding="utf-8"))):
-        file = f"<cell {i} of {name}>"
-        linecache.cache[file] = len(code), None, code.splitlines(keepends=True), file
-        exec(compile(code, file, "exec"), space)
-
-
 if __name__ == "__main__":
-    {"machine": this_machine, "timings": timings, "lab": lab}[sys.argv[1]](*sys.argv[2:])
+    {"machine": this_machine, "timings": timings}[sys.argv[1]](*sys.argv[2:])

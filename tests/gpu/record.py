@@ -2,8 +2,8 @@
 
 The machine may be a short loan that can end at any moment. So every part runs in a process of its own, with a time limit of
 its own, and ends with all that it started, and the file is written anew after each part. What a reader would miss first
-comes first; whole labs get what is left of the ten minutes. The page about GPUs (book/gpu.md) takes its numbers from these
-files alone. ``--rehearse FOLDER`` does the same without a GPU and writes into a folder of your choice.
+comes first; the labs' cells, the quickest lab's first, get what is left of the ten minutes. The page about GPUs
+(book/gpu.md) takes its numbers from these files alone. ``--rehearse FOLDER`` does the same without a GPU and writes into a folder of your choice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "book" / "tools")]
 
-import contents  # noqa: E402
+import cells  # noqa: E402
 import gpu_page  # noqa: E402
 
 CELLS, ALONE = str(HERE / "cells.py"), str(HERE / "alone.py")
@@ -39,7 +39,7 @@ WHOLE_S = 585.0  # for everything, so that all is over within ten minutes
 #: Words of which one is in the names of the tests that a part runs, of those marked gpu.
 MESSAGES = "live_on or all_reduce or receive_first or comes_first or somebody_made"
 MEMORY, TRAINING, CLOCK = "memory or result_on", "ddp or zero or recorder or compressed", "clock"
-MACHINE_S, LAB_S = 25, 12  # for the first question, and for the cells of a lab that use a device or processes
+MACHINE_S, LAB_S = 25, 60  # for the first question, and for the cells of a lab that use a device or processes
 MISSING = re.compile(r"No module named '?([\w.]+)|this needs (\w+), which is not installed")
 
 
@@ -54,16 +54,13 @@ class Part:
 
 
 def parts(device: str, gpus: int) -> list[Part]:
-    """All but the whole labs, in order. device: as torch names it, for the cells and the timings."""
-    import cells
-
+    """All but the labs' cells, in order. device: as torch names it, for the timings."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     one = {"CUDA_VISIBLE_DEVICES": first, "PRETENDED_DEVICES": "1"} if gpus > 1 else {}
     chosen = [tests("messages and all-reduces on all GPUs", 80, MESSAGES)] if gpus > 1 else []
     chosen += [
         tests("messages and all-reduces of workers that share one GPU", 60, MESSAGES, one),
         tests("memory on the GPU", 25, MEMORY),
-        *(Part(f"cells of {lab}", LAB_S, [sys.executable, CELLS, device, lab]) for lab in cells.labs()),
         tests("DDP, ZeRO and the recorder", 60, TRAINING),
         tests("the GPU's clock", 20, CLOCK),
         Part("timings", 35, [sys.executable, ALONE, "timings", device]),
@@ -85,14 +82,17 @@ def tests(name: str, limit_s: float, words: str, env: Mapping[str, str] = Mappin
     return Part(name, limit_s, [sys.executable, "-m", "pytest", *options, *files], env)
 
 
-def labs(left_s: Callable[[], float]) -> Iterator[Part]:
-    """Whole labs, the shortest first and last those of which nobody knows how long they take; as long as one fits."""
+def labs() -> list[str]:
+    """All labs, the shortest first and last those of which nobody knows how long they take."""
     known = json.loads((ROOT / "book" / "run_times.json").read_text())
-    seconds = {name: known.get(name, {}).get("seconds", WHOLE_S) for name in contents.labs(ROOT)}
-    for name in sorted(seconds, key=seconds.__getitem__):
-        if left_s() > 5:
-            command = [sys.executable, ALONE, "lab", name]
-            yield Part(f"lab {name}", left_s(), command, {"MPLBACKEND": "agg"})
+    return sorted(cells.labs(), key=lambda name: known.get(name, {}).get("seconds", WHOLE_S))
+
+
+def cells_of(device: str, left_s: Callable[[], float]) -> Iterator[Part]:
+    """Each lab's cells that start processes or ask for a device, for as long as there is time."""
+    for lab in labs():
+        if (left := left_s()) > 5:
+            yield Part(f"cells of {lab}", min(LAB_S, left), [sys.executable, CELLS, device, lab])
 
 
 def run(part: Part, env: Mapping[str, str]) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def main() -> int:
             **here,
             "date": date.today().isoformat(),
             "commit": commit(),
-            "planned": [p.name for p in chosen],
+            "planned": [p.name for p in chosen] + [f"cells of {lab}" for lab in labs()],
         }
 
         def write(lines: list[dict[str, Any]]) -> None:
@@ -257,7 +257,7 @@ def main() -> int:
             new.write_text(json.dumps(whole, indent=1) + "\n")
             new.replace(path)
 
-        lines = all_of(itertools.chain(chosen, labs(left_s)), env, write)
+        lines = all_of(itertools.chain(chosen, cells_of(device, left_s)), env, write)
     if a.rehearse is None:
         gpu_page.write()
     print(f"Written: {path}, in {WHOLE_S - left_s():.0f} s")

@@ -61,6 +61,5 @@ def test_all_parts_end_within_the_ten_minutes_and_the_labs_get_what_is_left():
         used = record.MACHINE_S + sum(part.limit_s for part in parts)
         assert used < record.WHOLE_S - 10 and len({part.name for part in parts}) == len(parts)
         assert parts[0].name.startswith("messages")
-    left = iter([100.0, 100.0, 3.0, *[2.0] * 100])
-    (lab,) = record.labs(lambda: next(left))
-    assert lab.limit_s == 100.0
+    left = iter([100.0, 20.0, 3.0, *[2.0] * 100])
+    assert [part.limit_s for part in record.cells_of("cuda", lambda: next(left))] == [record.LAB_S, 20.0]
