@@ -3,7 +3,8 @@
 The machine may be a short loan that can end at any moment. So every part runs in a process of its own, with a time limit of
 its own, and ends with all that it started, and the file is written anew after each part. What a reader would miss first
 comes first; the labs' cells, the quickest lab's first, get what is left of the ten minutes. The page about GPUs
-(book/gpu.md) takes its numbers from these files alone. ``--rehearse FOLDER`` does the same without a GPU and writes into a folder of your choice.
+(book/gpu.md) takes its numbers from these files alone. ``--rehearse FOLDER`` does the same without a GPU and writes into a
+folder of your choice.
 """
 
 from __future__ import annotations
