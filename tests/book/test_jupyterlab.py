@@ -98,6 +98,15 @@ def test_a_student_sees_no_markup_no_hint_and_no_answer(window: Any, lab: str, p
         expect(page.locator(".jp-Notebook .alert-info").first).to_contain_text("Predict first")
 
 
+def test_an_answer_stands_under_its_cell_once_that_has_run_and_not_before(window: Any, lab: str) -> None:
+    page = look(window, lab, "notebooks/10_1_empirical_risk.ipynb")
+    page.get_by_text("| Idle").wait_for(timeout=WAIT_MS)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+    expect(page.locator(".jp-Notebook .labkit-reveal").first).to_contain_text("It is 8.1", timeout=WAIT_MS)
+    expect(page.locator(".jp-Notebook .labkit-reveal")).to_have_count(5, timeout=WAIT_MS)
+
+
 @pytest.mark.weekly
 @pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path not in DAILY])
 def test_no_notebook_shows_markup_a_hint_or_an_answer(window: Any, lab: str, path: str) -> None:
