@@ -33,17 +33,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from labkit.comm import Comm, Emulated, Processes, Run, Simulated
     from labkit.comm.launch import launch
-    from labkit.exercises.check import check
     from labkit.network import Link
     from labkit.timing import Timeline
 
 __version__ = "0.1.0"
-__all__ = ["Comm", "Emulated", "Link", "Processes", "Run", "Simulated", "Timeline", "check", "launch"]
+__all__ = ["Comm", "Emulated", "Link", "Processes", "Run", "Simulated", "Timeline", "launch"]
 
 _HOME = dict.fromkeys(__all__, "labkit.comm") | {
     "Link": "labkit.network",
     "Timeline": "labkit.timing",
-    "check": "labkit.exercises",
 }
 
 

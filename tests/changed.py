@@ -31,7 +31,7 @@ import build  # noqa: E402
 import closure  # noqa: E402
 
 UNKNOWN_S = 8.0  # for a file of tests that has not been timed here
-BY_COMMAND = re.compile(r'"-m",\s*"labkit|-m labkit')  # reaches labkit without an import
+BY_COMMAND = re.compile(r'"-m",\s*"labkit|-m labkit')  # reaches our packages without an import
 
 
 def git(*words: str) -> list[str]:
@@ -59,7 +59,9 @@ def reaches(test: Path, files: set[Path]) -> bool:
         return True
     modules = {module.partition(".")[0] for module, _ in closure.imports(source)}
     python = {f for f in files if f.suffix == ".py"}
-    if BY_COMMAND.search(source) and any(ROOT / "labkit" in f.parents for f in files):
+    if BY_COMMAND.search(source) and any(
+        ROOT / name in f.parents for name in closure.PACKAGES for f in files
+    ):
         return True
     if python & behind(test) or {f.stem for f in python} & modules:
         return True

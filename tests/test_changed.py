@@ -30,7 +30,7 @@ def test_a_change_reaches_the_tests_that_import_it_by_however_many_steps():
 
 def test_a_change_reaches_the_tests_that_name_it_or_stand_beside_it():
     assert "plan/test_plan_published.py" in reached("labkit_book/labs/published.toml")
-    assert "grade/test_batch.py" in reached("tests/grade/grading_fakes.py")
+    assert "grader/test_batch.py" in reached("tests/grader/grading_fakes.py")
     assert reached("tests/test_setup.py") == {"test_setup.py"}
 
 

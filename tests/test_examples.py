@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("collectives", "comm", "compress", "network", "grade", "learn", "show", "timing", "train")
+ROOMS = ("collectives", "comm", "compress", "network", "grader", "learn", "show", "timing", "train")
 FLAGS = doctest.NORMALIZE_WHITESPACE  # a line may be broken for the page
 
 
 def with_examples() -> list[str]:
-    """Every module of labkit whose docstrings hold an example."""
-    files = sorted((ROOT / "labkit").rglob("*.py"))
+    """Every module of both packages whose docstrings hold an example."""
+    files = sorted(ROOT.glob("labkit*/**/*.py"))
     return [
         ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for p in files

@@ -1,8 +1,8 @@
 """A Sphinx extension: the pages of the API reference, written from labkit's docstrings when the book is built.
 
-A page of book/api/ is a few words of ours and the line `% names of labkit.ROOM`, in whose place come the room's
-names. Our docstrings are plain English with a convention (`x: what it is`, "Raises ...", ``code``, >>> examples);
-here that becomes paragraphs, lists and links.
+A page of book/api/ is a few words of ours and the line `% names of labkit.ROOM` (or `labkit_book.ROOM`), in whose place
+come the room's names. Our docstrings are plain English with a convention (`x: what it is`, "Raises ...", ``code``, >>>
+examples); here that becomes paragraphs, lists and links.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from typing import Any
 import api_source
 from api_source import Entry
 
-ROOMS = ("comm", "collectives", "timing", "network", "learn", "compress", "train", "show", "exercises")
-PLACE = re.compile(r"^% names of labkit\.(\w+)$", re.MULTILINE)
+ROOMS = (
+    "labkit.comm", "labkit.collectives", "labkit.timing", "labkit.network", "labkit.learn", "labkit.compress",
+    "labkit.train", "labkit.show", "labkit_book.problems",
+)  # fmt: skip
+PLACE = re.compile(r"^% names of (labkit(?:_book)?\.\w+)$", re.MULTILINE)
 CODE = re.compile(r"(``.+?``|`[^`\n]+`)")
 EMPHASIS = re.compile(r"(?<![\w*])\*([A-Za-z][^*\n]*[\w.?!])\*(?![\w*])")
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|$~^&!])")
@@ -36,7 +39,7 @@ def known() -> dict[str, list[str]]:
 def code(text: str, room: str) -> str:
     """A piece of code in running text: a link where it is the name of something documented, in this room by preference."""
     places = known().get(text.removesuffix("()"), [])
-    near = [p for p in places if p.startswith(f"labkit.{room}.")] or places
+    near = [p for p in places if p.startswith(f"{room}.")] or places
     if len(near) == 1:
         return f"{{py:obj}}`{text} <{near[0]}>`"
     fence = "``" if "`" in text else "`"
@@ -143,7 +146,7 @@ def names_of(room: str) -> str:
         if e.module != module:
             module, home = e.module, ""
             lines += [
-                f"## `{module.removeprefix('labkit.')}`",
+                f"## `{module.partition('.')[2]}`",
                 "",
                 *body(api_source.module_doc(module), (), room),
             ]

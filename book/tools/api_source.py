@@ -40,9 +40,12 @@ class Entry:
 
 
 @cache
-def package() -> Any:
-    """labkit as griffe reads it."""
-    return griffe.load("labkit", search_paths=[ROOT])
+def packages() -> Any:
+    """labkit and its companion as griffe reads them."""
+    loader = griffe.GriffeLoader(search_paths=[ROOT])
+    for name in closure.PACKAGES:
+        loader.load(name)
+    return loader.modules_collection
 
 
 @cache
@@ -58,15 +61,15 @@ def imported_by_notebooks() -> set[tuple[str, str]]:
 
 
 def definition(module: str, name: str) -> Any:
-    """What griffe has under this name, imports followed; None where it is a module or not labkit's."""
+    """What griffe has under this name, imports followed; None where it is a module or not ours."""
     try:
-        found = package()[f"{module}.{name}".removeprefix("labkit.")]
+        found = packages()[f"{module}.{name}"]
         if found.is_module and name in found.members:  # the file `fit.py` has the function `fit`
             found = found.members[name]
         found = found.final_target if found.is_alias else found
     except (KeyError, griffe.AliasResolutionError):
         return None
-    return None if found.is_module or not found.path.startswith("labkit.") else found
+    return None if found.is_module or found.package.name not in closure.PACKAGES else found
 
 
 def entry(home: str, name: str) -> Entry | None:
@@ -159,10 +162,9 @@ def comment(found: Any) -> str:
 
 
 @cache
-def room(name: str) -> tuple[Entry, ...]:
-    """The entries of `labkit.<name>`, in the order of its modules and, in each, of its source."""
-    home = f"labkit.{name}"
-    wanted = dict.fromkeys(package()[name].exports or ())
+def room(home: str) -> tuple[Entry, ...]:
+    """The entries of a room, as `labkit.comm`, in the order of its modules and, in each, of its source."""
+    wanted = dict.fromkeys(packages()[home].exports or ())
     listed = {(home, str(n)) for n in wanted}
     listed |= {
         (module, n)
@@ -170,17 +172,17 @@ def room(name: str) -> tuple[Entry, ...]:
         if f"{module}.".startswith(f"{home}.") and n not in wanted and not n.startswith("_")
     }
     found = [e for module, n in listed if (e := entry(module, n)) is not None]
-    order = {m: i for i, m in enumerate(modules(name))}
+    order = {m: i for i, m in enumerate(modules(home))}
     return tuple(sorted(found, key=lambda e: (order.get(e.module, len(order)), e.module, e.line)))
 
 
-def modules(name: str) -> list[str]:
+def modules(home: str) -> list[str]:
     """The modules of a room in the order in which its `__init__` imports them."""
     members = sorted(
-        (m for m in package()[name].members.values() if m.is_alias), key=lambda m: m.alias_lineno or 0
+        (m for m in packages()[home].members.values() if m.is_alias), key=lambda m: m.alias_lineno or 0
     )
     return [m.target_path.rpartition(".")[0] for m in members]
 
 
 def module_doc(module: str) -> str:
-    return doc(package()[module.removeprefix("labkit.")])
+    return doc(packages()[module])

@@ -13,8 +13,8 @@ from typing import Any
 
 from objectives import ROOT
 
-from labkit.exercises.catalogue import all_exercises, book_order
-from labkit.exercises.exercise import Exercise
+from labkit_book.problems.catalogue import all_exercises, book_order
+from labkit_book.problems.exercise import Exercise
 
 PAGE, DATA = ROOT / "book" / "effort.md", ROOT / "book" / "effort.toml"
 _OPENING = """\

@@ -3,7 +3,7 @@
 python book/tools/objectives.py      write the page
 
 An objective is a bullet under "After this lab you can". An exercise names those it is about (``Exercise.objectives``);
-a mutant is a plausible mistake that its judge must catch (``tests/exercises``).
+a mutant is a plausible mistake that its judge must catch (``tests/problems``).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ sys.path.insert(0, str(ROOT))
 
 import contents  # noqa: E402
 
-from labkit.exercises.catalogue import exercise_set  # noqa: E402
-from labkit.exercises.exercise import KINDS, Exercise  # noqa: E402
+from labkit_book.problems.catalogue import exercise_set  # noqa: E402
+from labkit_book.problems.exercise import KINDS, Exercise  # noqa: E402
 
 _OPENING = """\
 # What is practised where
@@ -168,7 +168,7 @@ def read(root: Path = ROOT) -> tuple[list[Lab], dict[str, dict[str, Exercise]], 
 
 
 def _key(root: Path, name: str) -> Any:
-    path = root / "tests" / "exercises" / f"key_{name.replace('.', '_')}.py"
+    path = root / "tests" / "problems" / f"key_{name.replace('.', '_')}.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from table import Row, part
 
-from labkit.grade.key import Key
-from labkit.grade.submission import Released
+from labkit_book.grader.key import Key
+from labkit_book.grader.submission import Released
 
 ROOT = Path(__file__).parents[2]
-KEY, NOTEBOOKS = ROOT / "tests" / "exercises", ROOT / "notebooks" / "exercises"
+KEY, NOTEBOOKS = ROOT / "tests" / "problems", ROOT / "notebooks" / "exercises"
 TARGET_S = 240.0
 CRASHES = (
     "raise RuntimeError('no')",
@@ -37,7 +37,7 @@ def source(name: str, book: Released, id: str, answer: object) -> str:
     withheld = book.exercises[id].withheld
     for node in ast.parse((KEY / f"key_{name.replace('.', '_')}.py").read_text()).body:
         if isinstance(node, ast.ImportFrom):  # what the judges use, and what an answer may not
-            theirs = str(node.module).startswith(("labkit.exercises", "labkit.grade"))
+            theirs = str(node.module).startswith(("labkit_book.problems", "labkit_book.grader"))
             node.names = [a for a in node.names if not theirs and f"{node.module}.{a.name}" not in withheld]
         if not isinstance(node, ast.ImportFrom) or node.names:
             kept.append(ast.unparse(node))
@@ -83,7 +83,7 @@ def graded(name: str, n: int, jobs: int) -> list[Row]:
             path.write_text(text if whole else text[: len(text) // 2])
             expected[path.stem] = right if whole else set()
         where = [str(path.parent), "--key", str(KEY), "--out", str(Path(folder) / "out")]
-        command = [sys.executable, "-m", "labkit.grade", *where, "--jobs", str(jobs)]
+        command = [sys.executable, "-m", "labkit_book.grader", *where, "--jobs", str(jobs)]
         began = time.perf_counter()
         subprocess.run(command, stdout=subprocess.PIPE, check=True)
         seconds = time.perf_counter() - began

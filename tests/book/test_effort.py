@@ -7,8 +7,8 @@ import tomllib
 import effort
 import pytest
 
-from labkit.exercises.catalogue import all_exercises
-from labkit.exercises.exercise import Exercise
+from labkit_book.problems.catalogue import all_exercises
+from labkit_book.problems.exercise import Exercise
 
 TWO = [Exercise("10.3-2", "Add", "build", 3, "f"), Exercise("2.2-1", "Wait", "derive", 2, "g")]
 SAMPLE = """

@@ -21,9 +21,9 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from labkit.exercises import Verdict
 from labkit.show import palette
 from labkit.show.predict import _amount
+from labkit_book.problems import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 PREDICT = "**Predict first**"  # a box, in the notebook's plain Markdown

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.exercises.catalogue import exercise_set
+from labkit_book.problems.catalogue import exercise_set
 
 ROOT = Path(__file__).parents[2]
 PLAN = (ROOT / "book" / "teaching.md").read_text()

@@ -1,1 +1,0 @@
-"""What an instructor runs (``python -m labkit.grade``): a class's notebooks, each answer in an isolated process."""

@@ -1,0 +1,110 @@
+"""The key of a problem set, and the grader's test of itself on it: every reference gets full points, every mistake fewer.
+
+References and mistakes go the way that answers go: as source, into processes isolated in the same way. A key's file is the
+setup there, without its imports of judges and hidden cases, which no answer's process ever sees.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labkit.comm.errors import described
+from labkit_book.grader.grading import grade_one
+from labkit_book.grader.outcome import Outcome
+from labkit_book.grader.zygote import Zygote
+from labkit_book.problems.asking import PASS
+from labkit_book.problems.catalogue import book_order, find
+from labkit_book.problems.exercise import Case, Exercise
+
+_OURS = ("labkit_book.problems", "labkit_book.grader")  # what a key imports from here is for judges
+
+
+@dataclass(frozen=True)
+class Key:
+    """What only the instructor has of a set, by exercise: solutions, mistakes, hidden cases, and for words what to look for.
+
+    setup: its source for an answer's process, with blank lines where it imports judges.
+    """
+
+    solutions: Mapping[str, Any]
+    mutants: Mapping[str, Sequence[Any]]
+    hidden: Mapping[str, Callable[[np.random.Generator], Iterable[Case]]]
+    look_for: Mapping[str, Sequence[str]]
+    setup: str
+
+    @classmethod
+    def load(cls, folder: Path | str, name: str) -> Key:
+        """From key_*.py in ``folder``. Raises whatever that file does."""
+        path = Path(folder) / f"key_{name.replace('.', '_')}.py"
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for node in ast.parse("\n".join(lines)).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_OURS):
+                lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or 0) - node.lineno + 1)
+        names = ("SOLUTIONS", "MUTANTS", "HIDDEN", "LOOK_FOR")
+        solutions, mutants, hidden, look_for = (getattr(module, name, {}) for name in names)
+        return cls(solutions, mutants, hidden, look_for, "\n".join(lines))
+
+    @staticmethod
+    def sets(folder: Path) -> tuple[str, ...]:
+        """The names of all sets that have a key in this folder. Raises ValueError if there is none."""
+        names = [p.stem.removeprefix("key_").replace("_", ".") for p in folder.glob("key_*.py")]
+        if not names:
+            raise ValueError(f"key must be a folder with key_*.py, as tests/problems, not {str(folder)!r}")
+        return tuple(sorted(names, key=book_order))
+
+    def questions(self, exercise: Exercise, seed: Any) -> Iterator[Case]:
+        """The cases of an exercise that ``seed`` draws, hidden ones last."""
+        rng = np.random.default_rng(seed)
+        yield from exercise.cases(rng)
+        if exercise.id in self.hidden:
+            yield from self.hidden[exercise.id](rng)
+
+    def grade(self, exercise: Exercise, which: str, zygote: Zygote, seed: int = 0) -> Outcome:
+        """Grade one entry, on the questions of several seeds. which: as in ``MUTANTS['10.3-1'][4]``."""
+        cases = [c for s in (seed, seed + 1, seed + 20) for c in exercise.cases(np.random.default_rng(s))]
+        if exercise.id in self.hidden:
+            cases += self.hidden[exercise.id](np.random.default_rng(seed + 3))
+        source = f"answer_ = {which}"
+        return grade_one(exercise, source, cases, setup=self.setup, name="answer_", zygote=zygote, seed=seed)
+
+
+def selftest(folder: Path | str, id: str, zygote: Zygote) -> list[str]:
+    """Grade the reference and every mistake of an exercise, and say what came out otherwise than it must.
+
+    Returns sentences; none means that the grader can be trusted with this exercise. Raises GraderFailure.
+    """
+    exercise, name = find(id), id.rpartition("-")[0]
+    try:
+        key = Key.load(folder, name)
+    except Exception as error:
+        return [f"the key of {name} in {folder} can't be read: {described(error)}"]
+    if exercise.rubric:
+        asked, told = len(exercise.rubric), len(key.look_for.get(id, ()))
+        return [f"LOOK_FOR of {id} has {told} lines, where its rubric has {asked}"] * (told != asked)
+    return list(_tested(exercise, key, zygote))
+
+
+def _tested(exercise: Exercise, key: Key, zygote: Zygote) -> Iterator[str]:
+    id = exercise.id
+    if id not in key.solutions:
+        yield f"the key has no solution of {id}"
+        return
+    outcome = key.grade(exercise, f"SOLUTIONS[{id!r}]", zygote)
+    if outcome.status != PASS:
+        yield f"the solution of {id} gets {outcome.status}: {outcome.message}"
+    for i in range(len(key.mutants.get(id, ()))):
+        if key.grade(exercise, f"MUTANTS[{id!r}][{i}]", zygote).status == PASS:
+            yield f"mistake {i} of {id} gets full points"
+    if not key.mutants.get(id):
+        yield f"the key has no mistakes of {id} to test the grader with"

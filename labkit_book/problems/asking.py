@@ -1,0 +1,178 @@
+"""How an answer is examined, and the words for what is found: the same in the notebook's check and in the grader.
+
+The two differ in who asks: ``check`` calls the student's function, the grader sends the question to another process. Both
+give ``examine`` a function that takes a case and returns what was answered, or raises.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from labkit.comm.errors import LaunchError, RankError, RankTimeout, described, ranks_phrase
+from labkit_book.problems.exercise import Case, Wrong
+
+PASS, WRONG, ERROR, TIMEOUT, NO_RESULT, KILLED = "PASS", "WRONG", "ERROR", "TIMEOUT", "NO_RESULT", "KILLED"
+# seconds of the wall clock that the grader gives one question, and an exercise
+CASE_S, EXERCISE_S = 10.0, 30.0
+TOO_LARGE = "the answer is too large to be looked at"
+NO_CLOCK = "compute(seconds=...) is not asked for in this exercise: leave it out"
+NO_ANSWER = "what it sent to the grader is no answer"
+CHANGED = "your function changed one of its arguments; work on a copy"
+_PACKAGES = str(Path(__file__).parents[2] / "labkit")  # and labkit_book, whose name begins alike
+
+
+class Ended(Exception):
+    """No answer came, and why. status: ``TIMEOUT``, ``NO_RESULT`` or ``KILLED``; the message is for the student."""
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class GraderFailure(RuntimeError):
+    """The grader itself could not do its work; nothing is said about any answer."""
+
+
+class Raised(Exception):
+    """What an answer raised in another process; a subclass has the name of its type.
+
+    own_lines: where, in the student's own code; trace: all of it, for the log; hint: what may help.
+    """
+
+    own_lines = ""
+    trace = ""
+    hint = ""
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """What was found: a status, a message for the student, and for the log which case decided and the traceback, if any.
+
+    asked: the case itself.
+    """
+
+    status: str
+    message: str = ""
+    case: str = ""
+    trace: str = ""
+    asked: Case | None = None
+
+
+def examine(cases: Iterable[Case], ask: Callable[[Case], Any]) -> _Finding:
+    """Put ``cases`` one after another; the first that is not right decides. Raises GraderFailure, also if there are none."""
+    number = 0
+    for number, case in enumerate(cases, 1):
+        found = _examined(case, number, ask)
+        if found.status != PASS:
+            return replace(found, asked=case)
+    if not number:
+        raise GraderFailure("there is no question to put, and so nothing to be right about")
+    return _Finding(PASS)
+
+
+def _examined(case: Case, number: int, ask: Callable[[Case], Any]) -> _Finding:
+    at = f"case {number}" + (f", {case.label}" if case.label else "")
+    try:
+        given = ask(case)
+    except (Exception, SystemExit) as error:
+        return _failed(error, case, at)
+    if _is_blank(given) and not (case.none and given is None):
+        if number > 1:  # it can answer
+            return _Finding(
+                WRONG, f"it returned nothing here: does a branch lack its return?{_with(case)}", at
+            )
+        return _Finding(NO_RESULT, _still_empty(given), at)
+    try:
+        case.judge(given)
+    except Wrong as error:
+        said = _recognised(case, given) or str(error)
+        silent = "" if "None" in said else _silent(given)
+        return _Finding(WRONG, f"{said}{silent}{_with(case)}", at)
+    except Exception as error:  # no judge expects every shape that an answer can have
+        said = f"what it returns can't be judged ({described(error)}){_with(case)}"
+        return _Finding(WRONG, said, at, _trace(error))
+    return _Finding(PASS)
+
+
+def _recognised(case: Case, given: Any) -> str:
+    """The sentence on the mistake that this answer is, or ""."""
+    for sentence, as_if in case.mistakes:
+        try:
+            as_if(given)
+        except Exception:  # not this one; such a judge expects one answer and may stumble over any other
+            continue
+        return sentence
+    return ""
+
+
+def _is_blank(given: Any) -> bool:
+    """Whether nothing was answered: None, ``...``, a dict with such values, or such results on every rank."""
+    if given is None or given is Ellipsis:
+        return True
+    if isinstance(given, dict):
+        return bool(given) and any(map(_is_empty, given.values()))
+    results = getattr(given, "results", None)
+    return isinstance(results, list) and all(r is None or r is Ellipsis for r in results)
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a value of a dict is None or ``...``, or a few of these."""
+    several = isinstance(value, (list, tuple)) and len(value) > 0
+    return all(map(_is_empty, value)) if several else value is None or value is Ellipsis
+
+
+def _still_empty(given: Any) -> str:
+    """Which values of a dict are not there yet, if others are."""
+    lacking = [k for k, v in given.items() if _is_empty(v)] if isinstance(given, dict) else []
+    return f"not there yet: {', '.join(map(repr, lacking))}" if 0 < len(lacking) < len(given) else ""
+
+
+def _silent(given: Any) -> str:
+    """Which of several ranks returned nothing, if others did not."""
+    results = getattr(given, "results", None)
+    nothing = [k for k, r in enumerate(results) if r is None] if isinstance(results, list) else []
+    return f"; {ranks_phrase(nothing)} returned None" if nothing else ""
+
+
+def _failed(error: BaseException, case: Case, at: str) -> _Finding:
+    """Asking came to nothing."""
+    root = error.__cause__ or error
+    for failure in (error, root):
+        if isinstance(failure, GraderFailure):
+            raise failure
+    if isinstance(root, NotImplementedError):
+        return _Finding(NO_RESULT, "", at)
+    if isinstance(root, (Wrong, Ended)):
+        status = root.status if isinstance(root, Ended) else WRONG
+        return _Finding(status, f"{root}{_with(case, root)}", at)
+    if isinstance(error, RankError):
+        said, status = error.message, ERROR if error.__cause__ is not None else WRONG
+        status = TIMEOUT if isinstance(error, RankTimeout) else status
+    elif isinstance(error, LaunchError):
+        said, status = described(error), ERROR
+    else:
+        said, status = f"it raised {described(error)}", ERROR
+    hint = f"\n  {root.hint}" if isinstance(root, Raised) and root.hint else ""
+    return _Finding(status, f"{said}{_with(case, root)}{own_lines(root)}{hint}", at, _trace(error))
+
+
+def _with(case: Case, error: BaseException | None = None) -> str:
+    """Which case it was; nothing for an error that happened before any was put."""
+    return f" ({case.label})" if case.label and not getattr(error, "before_any_case", False) else ""
+
+
+def own_lines(root: BaseException) -> str:
+    """Where it happened in the student's own code, without the machinery in between."""
+    if isinstance(seen := getattr(root, "own_lines", None), str):
+        return seen
+    own = [f for f in traceback.extract_tb(root.__traceback__) if not f.filename.startswith(_PACKAGES)]
+    return "".join(f"\n  line {f.lineno} of {f.name}: {f.line}" for f in own[-3:] if f.line)
+
+
+def _trace(error: BaseException) -> str:
+    root = error.__cause__ or error
+    return root.trace if isinstance(root, Raised) else "".join(traceback.format_exception(error))[-4000:]

@@ -1,0 +1,148 @@
+"""The problem sets, a file each; and here what several share: how rows are dealt out, what is asked of every rank, steps of
+a derivation.
+
+It stands here because every other file of this folder is a set, and the folder as a whole is out of sight of answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labkit.comm.run import Run
+from labkit_book.problems.exercise import Wrong, close, same_array
+
+Array = NDArray[Any]
+Judge = Callable[[Any], None]
+KEEP = "keep the dict as it was,"
+TO_MS = 0.0051  # what is told in milliseconds is told to two digits behind the point
+
+
+def if_it_were(judge_of: Callable[[Any], Judge], *pairs: tuple[str, Any]) -> tuple[tuple[str, Judge], ...]:
+    """A case's ``mistakes``: (sentence, wrong value) pairs, recognised by the judge that would find that value right."""
+    return tuple((sentence, judge_of(value)) for sentence, value in pairs)
+
+
+def dict_of(answer: Any, names: Iterable[str], do: str = "return a dict") -> dict[str, Any]:
+    """The answer, if it is a dict with these keys, or Wrong: ``do`` ... with the keys."""
+    if not isinstance(answer, dict) or set(answer) != set(names):
+        raise Wrong(f"{do} with the keys {', '.join(map(repr, names))}")
+    return answer
+
+
+def steps(expected: dict[str, Any], rtol: float = 1e-8) -> Judge:
+    """A judge of a derivation: a dict with these keys, a number or an array for each; the first wrong step is named."""
+
+    def judge(answer: Any) -> None:
+        dict_of(answer, expected)
+        for step, value in expected.items():
+            if np.ndim(value):
+                same_array(answer[step], value, f"step {step!r}", rtol=rtol)
+            else:
+                close(answer[step], value, f"step {step!r}", rtol=rtol)
+
+    return judge
+
+
+def slip(step: str, value: Any, rtol: float = 1e-8) -> Judge:
+    """A judge to which a derivation is right that has ``value`` at this step: for a case's ``mistakes``."""
+
+    def judge(answer: Any) -> None:
+        same_array(answer[step], value, rtol=rtol)
+
+    return judge
+
+
+def workers(K: int) -> str:
+    """For labels: "K = 1 worker", "K = 3 workers"."""
+    return f"K = {K} worker{'s' * (K > 1)}"
+
+
+def unequal(
+    rng: np.random.Generator, K: int, apart: int, least: tuple[int, int], empty: bool = False
+) -> Array:
+    """Numbers of rows (K,), no two alike: one drawn from ``least``, and 1 to K times ``apart``; ``empty``: one has none."""
+    sizes = rng.permutation(np.arange(1, K + 1)) * apart + rng.integers(*least)
+    if empty:
+        sizes[rng.integers(1, K)] = 0
+    return sizes
+
+
+def dealt(X: Array, y: Array, sizes: Array) -> list[tuple[Array, Array]]:
+    """Of each worker its rows and their targets: the first ``sizes[0]`` are rank 0's, and so on."""
+    edges = np.cumsum(sizes)[:-1]
+    return list(zip(np.split(X, edges), np.split(y, edges), strict=True))
+
+
+def spoke(run: Run, rank: int, has: str = "what it has found") -> None:
+    """Wrong if this rank of several has sent nothing."""
+    if run.K > 1 and run.bytes_sent[rank] == 0:
+        raise Wrong(f"no bytes were sent by rank {rank}: how can the others know {has}?")
+
+
+def talked(run: Run, most: int, formula: str, has: str = "what it has found") -> None:
+    """Wrong unless every rank of several has sent something, and none more than ``most`` bytes, in words ``formula``."""
+    for rank, nbytes in enumerate(run.bytes_sent):
+        spoke(run, rank, has)
+        if nbytes > most:
+            raise Wrong(f"rank {rank} sent {int(nbytes)} bytes, more than {formula}: send less")
+
+
+def each_rank(run: Run, expected: Array, what: str) -> None:
+    """Wrong unless every rank has ``expected``, all of them the same bits."""
+    for rank, w in enumerate(run.results):
+        same_array(w, expected, f"{what} of rank {rank}", rtol=1e-9, atol=1e-12)
+    if any(np.asarray(w).tobytes() != np.asarray(run.results[0]).tobytes() for w in run.results):
+        raise Wrong("the ranks hold different bits: they will drift apart, so let all add in the same order")
+
+
+def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any], atol: float = 0.0) -> None:
+    """Wrong unless what a dict of conclusions says under ``key`` is right to ``atol``, or without one to one per cent.
+
+    wrong: by its sentence, each value that is recognised as a mistake.
+    """
+    rtol = 0.0 if atol else 1e-2
+    try:
+        if np.ndim(right) or atol:
+            same_array(answer[key], np.asarray(right), key, rtol, atol)
+        else:
+            close(answer[key], right, key, rtol)
+    except Wrong:
+        given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
+        for said, value in wrong.items():
+            if np.shape(given) == np.shape(value) and np.allclose(given, value, rtol, atol):
+                raise Wrong(f"{key}: {said}") from None
+        raise
+
+
+def slips(
+    right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-8
+) -> tuple[tuple[str, Judge], ...]:
+    """A case's ``mistakes`` in steps, each (sentence, step, wrong value); without those whose value is right here."""
+    known = [(said, step, x) for said, step, x in wrong if not np.allclose(x, right[step], rtol=1e-4, atol=0)]
+    return tuple((said, slip(step, x, rtol)) for said, step, x in known)
+
+
+def follow(answer: Any, right: dict[str, Any], *wrong: tuple[str, str, Any]) -> None:
+    """Wrong unless what is concluded beside the "data" is ``right``, to 0.1 %, with a sentence for each slip."""
+    found = {key: value for key, value in answer.items() if key != "data"}
+    try:
+        steps(right, rtol=1e-3)(found)
+    except Wrong as error:
+        heard = str(error)
+        for text, as_if in slips(right, *wrong, rtol=1e-3):
+            with suppress(Exception):
+                as_if(found)
+                heard = text
+        raise Wrong(heard) from None
+
+
+def handed_in(answer: Any) -> str:
+    """The data of a measurement."""
+    if not isinstance(answer, dict) or "data" not in answer:
+        raise Wrong("keep the dict as it was, with the key 'data' and the conclusions")
+    return answer["data"]

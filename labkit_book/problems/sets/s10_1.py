@@ -1,0 +1,327 @@
+"""Problem set 10.1: empirical risk minimisation, the gradient is a sum.
+
+The judges compute what is right from all rows at once (Bottou, Curtis and Nocedal 2018, section 2); the tilted loss is that
+of Li, Beirami, Sanjabi and Smith (2021). No solutions here.
+
+Symbols: K workers, N rows in all, w (d,), l2 the penalty, ``tau`` the tilt of the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from labkit.comm.run import Run
+from labkit_book.problems import measured
+from labkit_book.problems.exercise import Case, Exercise, Wrong, choices, same_array
+from labkit_book.problems.sets import (
+    KEEP,
+    Array,
+    Judge,
+    dealt,
+    dict_of,
+    if_it_were,
+    slips,
+    steps,
+    talked,
+    told,
+    unequal,
+    workers,
+)
+
+# -- 1: inputs that expose one program each -----------------------------------------------------------------
+
+# Why a program is off at an input, and why it is not.
+_OFF = {
+    "A": "the penalty pulls there, and A does not count it as often as the rows",
+    "B": "the shards differ there in their size and in their means, and B makes nothing of the sizes",
+    "C": "the rows cannot be shared out evenly there, and C divides as if they were",
+    "D": "D has lost digits there that the others kept",
+}
+_NOT = {
+    "A": "nothing pulls on w there, or there are no more rows than workers: A has nothing to miscount",
+    "B": "every worker deserves the same weight there, or all of them say the same",
+    "C": "every worker could have the same number of rows there, so what C divides by is N",
+    "D": "the sums survive in 32 bits there: single precision alone is no harm",
+}
+
+
+def _expose(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _exposes)
+
+
+def _exposes(answer: Any) -> None:
+    if not isinstance(answer, dict) or set(answer) != set(_OFF):
+        raise Wrong("keep the dict as it was, with an input for each of the programs A, B, C and D")
+    for name, given in answer.items():
+        right, programs = _programs(name, *_an_input(given, name))
+        off = {p: [abs(g - right) / abs(right) for g in values] for p, values in programs.items()}
+        if min(off[name]) <= 0.1:
+            why = _NOT[name] if min(off[name]) <= 1e-3 else "it is off, but by no more than a tenth"
+            raise Wrong(f"the input for {name} does not expose {name}: {why}")
+        if name == "B" and programs["B"][0] * right >= 0:
+            raise Wrong(
+                "at the input for B, what B computes is off, but it still has the sign of the right gradient"
+            )
+        for other in _OFF:
+            if other != name and max(off[other]) >= 1e-3:
+                raise Wrong(f"the input for {name} accuses {other} as well: {_OFF[other]}")
+
+
+def _an_input(given: Any, name: str) -> tuple[list[Array], float, float]:
+    shape = f"the input for {name} must be (shards, w, l2), with 1 to 8 shards of 1 to 9 rows (x, y) each"
+    try:
+        shards, w, l2 = given
+        rows = [np.array(shard, dtype=float) for shard in shards]
+        w, l2 = float(w), float(l2)
+    except (TypeError, ValueError):
+        raise Wrong(shape) from None
+    if not 1 <= len(rows) <= 8 or any(a.ndim != 2 or a.shape[1] != 2 or not 1 <= len(a) <= 9 for a in rows):
+        raise Wrong(shape)
+    largest = max(np.abs(np.concatenate(rows)).max(), abs(w), abs(l2))
+    if not largest <= 1e6 or l2 < 0:
+        raise Wrong(f"the input for {name} must hold finite numbers of at most a million, and l2 >= 0")
+    return rows, w, l2
+
+
+def _programs(name: str, rows: list[Array], w: float, l2: float) -> tuple[float, dict[str, list[float]]]:
+    """The gradient, and what each program makes of it; several values where the order of adding matters."""
+    K, n = len(rows), np.array([len(a) for a in rows])
+    sums = np.array([2 * float(a[:, 0] @ (a[:, 0] * w - a[:, 1])) for a in rows])
+    N, total = int(n.sum()), float(sums.sum())
+    right = total / N + l2 * w
+    if right == 0:
+        raise Wrong(f"the input for {name} has no slope at all: nothing can be off by a share of it")
+    short = [np.cumsum(np.roll(sums, k), dtype=np.float32)[-1] for k in range(K)]
+    return right, {
+        "A": [(total + K * l2 * w) / N],
+        "B": [float((sums / n).mean()) + l2 * w],
+        "C": [total / (N // K * K) + l2 * w],
+        "D": [float(s) / N + l2 * w for s in short],
+    }
+
+
+# -- 2: a mean and a deviation are sums, too ----------------------------------------------------------------
+
+
+def _standardise(rng: np.random.Generator) -> Iterator[Case]:
+    for K, offset in ((1, 3.0), (3, 0.0), (4, 2.0), (5, 3.0), (3, 1e8)):
+        d, empty = int(rng.integers(2, 6)), K == 4
+        sizes = unequal(rng, K, 4, (1, 4), empty)
+        shift = np.repeat(np.arange(K), sizes)[:, None]  # the workers' rows differ
+        X = offset + rng.uniform(0.5, 3, d) * (rng.standard_normal((sizes.sum(), d)) + shift)
+        label = f"with {workers(K)}, columns around {offset:g}" + (", one without rows" if empty else "")
+        yield _standardise_case(X, sizes, label)
+
+
+def _standardise_case(X: Array, sizes: Array, label: str) -> Case:
+    (N, d), K, parts = X.shape, len(sizes), np.split(X, np.cumsum(sizes)[:-1])
+    mean, std = X.mean(axis=0), X.std(axis=0)
+    full = [a for a in parts if len(a)]
+    inner = np.sqrt(sum(len(a) * a.var(axis=0) for a in full) / N)
+    far = np.abs(mean).max() > 1e6
+
+    def judge_of(shift: Array, scale: Array) -> Judge:
+        def judge(run: Run) -> None:
+            talked(run, 8 * max(4 * (K - 1), 1) * (d + 1), "4 (K - 1) (d + 1) numbers of 8 bytes")
+            for k, rows in enumerate(run.results):
+                same_array(rows, (parts[k] - shift) / scale, f"what rank {k} returned", 1e-5, 1e-5)
+
+        return judge
+
+    def judge(run: Run) -> None:
+        try:
+            judge_of(mean, std)(run)
+        except Wrong:
+            if far and all(np.shape(r) == a.shape for r, a in zip(run.results, parts, strict=True)):
+                raise Wrong("far from zero digits are gone: a small number is left of two large") from None
+            raise
+
+    means = sum(a.mean(axis=0) for a in full) / len(full)
+    spread = np.sqrt(sum(((a - means) ** 2).mean(axis=0) for a in full) / len(full))
+    mistakes = (
+        ("A worker with few rows counts here as much as one with many.", judge_of(means, spread)),
+        ("These are deviations from each worker's own mean: what the workers differ by is lost.", judge_of(mean, inner)),
+        ("This divides by one row less, as one does to estimate from a sample.", judge_of(mean, std * np.sqrt(N / (N - 1)))),
+        ("That is divided by the square of a deviation: the columns' units are still there.", judge_of(mean, std**2)),
+    )  # fmt: skip
+    return Case(tuple((a,) for a in parts), judge, K, label, mistakes=() if far else mistakes)
+
+
+# -- 3: seven objectives and an experiment --------------------------------------------------------------------
+
+_PARTS, _SUMS, _ROW = _NEEDS = ("its parts", "some sums", "every row")
+_SEALED = {
+    "mean absolute error": "924fe281f007d75a",
+    "mean loss + l2 |w|^2": "7efe5e1d53d023a6",
+    "class-weighted mean": "97ab78d2516d5f7d",
+    "log of the mean of exp(loss)": "ee775123a66d3baa",
+    "variance of the errors": "4265a27d4ed42dea",
+    "pairs, squared": "e02be1ae8f16ab91",
+    "pairs, logistic": "705e107f6bf55fba",
+}
+_ABS, _PENALTY, _CLASSES, _LOG, _VAR, _SQUARED, _LOGISTIC = _OBJECTIVES = tuple(_SEALED)
+_BECAUSE: dict[tuple[str, Any], str] = {
+    (_ABS, _SUMS): "The absolute error: a kink in a term does not tie it to other terms.",
+    (_PENALTY, _SUMS): "The penalty: it is the same for every shard, and the weights add up to one.",
+    (_CLASSES, _PARTS): "The classes: her shards are alike in something that others need not be alike in.",
+    (_CLASSES, _ROW): "The classes: a weight that a row brings along is known where the row is.",
+    (_LOG, _PARTS): "The logarithm: less than one per cent is not nothing.",
+    (_LOG, _ROW): "The logarithm: all rows have a say in a row's weight, but who says that all must be seen?",
+    (_VAR, _PARTS): "The variance: what is that of a shard of one row?",
+    (_VAR, _ROW): "The variance: it needs to know the mean, but who needs the rows to know that?",
+    (_SQUARED, _PARTS): "Pairs: a shard never sees two rows that lie on two workers.",
+    (_SQUARED, _ROW): "The squared pairs: that a term sees two rows does not yet mean that the two must meet.",
+    (_LOGISTIC, _PARTS): "Pairs: a shard never sees two rows that lie on two workers.",
+    (_LOGISTIC, _SUMS): "The logistic pairs: a term mixes two scores in a logarithm, and knows no row alone.",
+}  # fmt: skip
+
+_CHOSEN = choices("10.1-3", dict.fromkeys(_OBJECTIVES, _NEEDS), _SEALED, _BECAUSE)
+
+
+# -- 4: the gradient of a tilted loss -----------------------------------------------------------------------
+
+
+def _derived(rng: np.random.Generator) -> Iterator[Case]:
+    for sizes, tau in (([3, 1, 6], 0.7), ([5], 1.3), ([2] * 4, 0.2)):
+        N, d = sum(sizes), int(rng.integers(2, 5))
+        f, G = rng.uniform(0, 3, N), rng.standard_normal((N, d))
+        e = np.exp(tau * f)
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        share = np.bincount(owner, e) / e.sum()
+        p, var = e / e.sum(), float(f.var())
+        right = {"rows": p, "gradient": p @ G, "workers": share, "slope": var / 2}
+        n = np.array(sizes, float)
+        mistakes = [
+            ("The exponential's inner derivative has a factor that the front of F takes back.", "rows", tau * p),
+            ("These weights belong to a mean of exponentials; but F is its logarithm.", "rows", e / N),
+            ("The second step no longer uses the weights of the first.", "gradient", tau * (p @ G)),
+            ("That is the gradient of the mean loss: a tilt of zero.", "gradient", G.mean(axis=0)),
+            ("Workers weighted by their rows: that is right where all rows count alike.", "workers", n / N),
+            ("Every worker counts alike here, whatever its losses are.", "workers", np.full(len(n), 1 / len(n))),
+            ("A worker's weight is made of its mean loss here: a tilt looks at each row.", "workers",
+             _softmax(tau * np.bincount(owner, f) / n)),
+            ("Means of exponentials: a worker does not have more to say here for having more rows.", "workers",
+             share / n / (share / n).sum()),
+            ("Twice too much: of the exponential's square term only a part is left.", "slope", var),
+            ("The logarithm has been taken for a straight line.", "slope", (f * f).mean() / 2),
+            ("That is the value at tau = 0, and not what a small tau adds.", "slope", f.mean()),
+            ("That is all that a small tau adds, itself included.", "slope", tau * var / 2),
+        ]  # fmt: skip
+        known = slips(right, *mistakes)
+        yield Case((f, G, tau, sizes), steps(right), label=f"sizes = {sizes}", mistakes=known)
+
+
+def _softmax(z: Array) -> Array:
+    e = np.exp(z - z.max())
+    return np.asarray(e / e.sum())
+
+
+# -- 5: a tilted loss, by workers ---------------------------------------------------------------------------
+
+
+def _tilted(rng: np.random.Generator) -> Iterator[Case]:
+    for K, tau in ((1, 0.7), (2, 0.4), (3, 0.9), (4, 0.3), (5, 0.6), (3, 2000.0)):
+        d = int(rng.integers(3, 6))
+        sizes = unequal(rng, K, 3, (1, 4), empty=K == 4)
+        X, y = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
+        w = rng.standard_normal(d)
+        label = f"with {workers(K)}, tau = {tau:g}" + (", one without rows" if K == 4 else "")
+        yield _tilted_case(X, y, w, tau, sizes, label)
+
+
+def _tilted_case(X: Array, y: Array, w: Array, tau: float, sizes: Array, label: str) -> Case:
+    K, d, N = len(sizes), len(w), len(y)
+
+    def judge_of(g: Array) -> Judge:
+        def judge(run: Run) -> None:
+            talked(run, 8 * max(2 * (K - 1), 1) * (d + 1 + K), "2 (K - 1) (d + 1 + K) numbers of 8 bytes")
+            for rank, given in enumerate(run.results):
+                if np.shape(given) == g.shape and not np.isfinite(np.asarray(given, float)).all():
+                    raise Wrong(f"rank {rank} has found no number: infinity over infinity, or 0 over 0")
+                same_array(given, g, f"the gradient of rank {rank}", rtol=1e-7, atol=1e-10)
+
+        return judge
+
+    f, G = (X @ w - y) ** 2, 2 * (X @ w - y)[:, None] * X
+    tops = [max(f[at].max(initial=0), 0) for at in np.split(np.arange(N), np.cumsum(sizes)[:-1])]
+    p, q = _softmax(tau * f), np.exp(tau * (f - np.repeat(tops, sizes)))
+    inside = q / np.repeat([max(a.sum(), 1e-300) for a in np.split(q, np.cumsum(sizes)[:-1])], sizes)
+    g = p @ G
+    mistakes = [
+        ("Each worker has made its exponents small in its own way: its sums no longer compare with the others'.",
+         q @ G / q.sum()),
+        ("That is an average of the workers' own tilted gradients, by their rows: not the weights that they deserve.",
+         (inside * np.repeat(sizes, sizes) / N) @ G),
+        ("The rows are weighted, and then divided by how many they are: the weights do not add up to one.",
+         np.exp(np.minimum(tau * f, 700)) @ G / N),
+        ("All rows count alike here: the tilt is not in it.", G.mean(axis=0)),
+        ("There is a factor tau too much: what stands in front of the logarithm?", tau * g),
+        ("The losses have a half in them here, as if the square brought no 2 down.", g / 2) if K == 1 else
+        ("Once divided by all weights, and then by the workers besides.", g / K),
+    ]  # fmt: skip
+    args = tuple((a, b, w.copy(), tau) for a, b in dealt(X, y, sizes))
+    return Case(args, judge_of(g), K, label, mistakes=if_it_were(judge_of, *mistakes))
+
+
+# -- 6: by the bytes or by the clock ------------------------------------------------------------------------
+
+_KEYS = ("data", "by_bytes", "steps", "clock", "share")
+_ROWS, _K, _D, _ROUNDS = 16_000, 4, 20, 9
+
+
+def _clock(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _by_the_clock)
+
+
+def _by_the_clock(answer: Any) -> None:
+    data = measured.read(dict_of(answer, _KEYS, KEEP)["data"], 2, _ROUNDS)
+    if set(data.at) != {"ship", "sum"} or data.values.shape[1] != _ROUNDS or (data.values <= 0).any():
+        raise Wrong("the data are to be the seconds of 'ship' and of 'sum', nine rounds of each")
+    ship, total = (data.values[data.at.index(name)] for name in ("ship", "sum"))
+    even = _ROWS / 2  # N / (2 K)
+    told(answer, "by_bytes", even, {
+        "a worker's rows have been taken for those of all": even / _K,
+        "rank 0 has been made to send, too": even * _K / (_K - 1),
+        "only half of an all-reduce has been counted": 2 * even,
+        "one worker's messages of a step stand against everybody's rows": even * _K,
+    })  # fmt: skip
+    ratio, ships, sums = np.sort(ship / total), np.sort(ship), np.sort(total)
+    told(answer, "steps", ratio[[1, -2]], {
+        "from the least to the greatest is as wide as the most disturbed round makes it": ratio[[0, -1]],
+        "as short as this, it misses more often than once in twenty": ratio[[2, -3]],
+        "a shipment is measured in all-reduces here, not the other way round": 1 / ratio[[-2, 1]],
+        "a shipment of one round has been divided by an all-reduce of another": ships[[1, -2]] / sums[[-2, 1]],
+    })  # fmt: skip
+    clock = "sooner" if ratio[-2] < even else "later" if ratio[1] > even else "not decided"
+    if answer["clock"] != clock:
+        raise Wrong(f"clock says {answer['clock']!r}, which does not follow from your own by_bytes and steps")
+    beta = (_K - 1) * _ROWS * (_D + 1) * 8 / np.median(ship)
+    vector = (_D + 1) * 8 / beta / np.median(total)
+    share = 2 * (_K - 1) / _K * vector
+    told(answer, "share", share, {
+        "all workers' bytes have been put one behind the other": _K * share,
+        "the vector has been counted as sent once": vector,
+        "every part of the vector has been sent once too often in either half of the ring": 2 * vector,
+        "that is what the bytes leave unexplained": 1 - share,
+    })  # fmt: skip
+
+
+EXERCISES = (
+    Exercise("10.1-1", "A check that lets everything pass", "debug", 4, "", _expose, objectives=(1, 2)),
+    Exercise("10.1-2", "Lost digits", "debug", 3, "standardise", _standardise, objectives=(1, 2)),
+    Exercise(
+        "10.1-3",
+        "Seven objectives and one experiment",
+        "criticise",
+        3,
+        "",
+        lambda rng: [Case((), _CHOSEN)],
+        objectives=(4,),
+    ),
+    Exercise("10.1-4", "What a tilt does", "derive", 4, "tilt", _derived, objectives=(4,)),
+    Exercise("10.1-5", "A tilted loss", "build", 3, "tilted_gradient", _tilted, objectives=(1, 4)),
+    Exercise("10.1-6", "By the bytes or by the clock?", "measure", 3, "", _clock, objectives=(3,)),
+)

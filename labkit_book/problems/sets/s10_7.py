@@ -1,0 +1,422 @@
+"""Problem set 10.7: fewer bytes.
+
+The judges compute what is right from the questions: decoding that is additive; top-k with and without a memory (Karimireddy
+et al. 2019); two straight lines; local steps (Stich 2019), control variates (Karimireddy et al. 2020), DiLoCo (2023).
+
+Symbols: d coordinates, k coordinates kept, K workers, H local steps, alpha and beta of a link.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from labkit.comm.run import Run
+from labkit_book.problems import measured
+from labkit_book.problems.exercise import Case, Exercise, Wrong, close, same_array
+from labkit_book.problems.sets import (
+    Array,
+    Judge,
+    each_rank,
+    follow,
+    handed_in,
+    if_it_were,
+    slips,
+    steps,
+    talked,
+)
+
+
+def _two(answer: Any, names: str) -> tuple[Any, Any]:
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise Wrong(f"return two things: {names}")
+    return answer[0], answer[1]
+
+
+def _array(answer: Any, shape: tuple[int, ...], what: str, most: float) -> Array:
+    same_array(answer, np.zeros(shape), what, atol=1e300)  # the shape only, and that it is finite
+    if (given := np.asarray(answer, float)).size and np.abs(given).max() > most:
+        raise Wrong(f"No number of {what} may be larger in size than {most:,.0f}.")
+    return given
+
+
+def _largest(x: Array, k: int) -> Array:
+    """Of each row the k largest in size, in their places; the rest is zero."""
+    out, at = np.zeros_like(x), np.argsort(-np.abs(x), axis=-1, kind="stable")[..., :k]
+    np.put_along_axis(out, at, np.take_along_axis(x, at, -1), -1)
+    return out
+
+
+# -- 1: what an all-reduce can add ----------------------------------------------------------------------------------
+
+
+def _codes(rng: np.random.Generator) -> dict[str, tuple[Any, Any, bool]]:
+    """Of each: encode, decode, and whether messages may be added."""
+    drawn, S = np.sort(rng.permutation(12)[:3]), rng.choice([-1.0, 1.0], (4, 12))
+    Q = np.linalg.qr(rng.standard_normal((4, 2)))[0]
+
+    def places(x: Array) -> Array:
+        at = np.argsort(-np.abs(x), kind="stable")[:3]
+        return np.concatenate([at, x[at]])
+
+    def unit(x: Array) -> Array:
+        top = np.float32(np.abs(x).max() or 1.0)
+        return np.frombuffer(top.tobytes() + np.rint(x / top * 7).astype(np.int8).tobytes(), np.uint8)
+
+    def united(m: Array) -> Array:
+        top = float(np.frombuffer(m[:4].tobytes(), np.float32)[0])
+        return np.frombuffer(m[4:].tobytes(), np.int8) * (top / 7)
+
+    def thin(x: Array) -> Array:
+        U, s, V = np.linalg.svd(x.reshape(3, 4))
+        return np.concatenate([U[:, 0] * s[0], V[0]])
+
+    return {
+        "largest": (places, lambda m: np.bincount(m[:3].astype(int) % 12, m[3:], 12), False),
+        "own unit": (unit, united, False),
+        "common unit": (lambda x: np.rint(np.clip(x, -100, 100)).astype(np.int8), lambda m: m * 1.0, False),
+        "own directions": (thin, lambda m: np.outer(m[:3], m[3:]).ravel(), False),
+        "drawn alike": (lambda x: x[drawn] * 1.0, lambda m: np.bincount(drawn, m, 12), True),
+        "mixtures": (lambda x: S @ x, lambda m: S.T @ m / 4, True),
+        "common directions": (lambda x: x.reshape(3, 4) @ Q, lambda m: (m @ Q.T).ravel(), True),
+    }  # fmt: skip
+
+
+def _carried(rng: np.random.Generator) -> Iterator[Case]:
+    for name, (encode, decode, adds) in _codes(rng).items():
+        K, m = int(rng.integers(3, 9)), encode(np.ones(12)).nbytes
+        gathered, summed = (K - 1) * m, 2 * (K - 1) * m / K
+
+        judge_of = partial(_adds_up, encode, decode, adds)
+        right, other = (summed, gathered) if adds else (gathered, summed)
+        mistakes = if_it_were(
+            judge_of,
+            ("These bytes are those of the other road: only sums can stay short on their way round the ring.", other),
+            ("That is what all workers send together; asked is one of them.", K * right),
+            ("A message seems to be sent to its own worker, too.", right * K / (K - 1)),
+        )  # fmt: skip
+        yield Case((name, encode, decode, K), judge_of(right), label=f"{name!r}, K = {K}", mistakes=mistakes)
+
+
+def _adds_up(encode: Any, decode: Any, adds: bool, nbytes: float) -> Judge:
+    def judge(answer: Any) -> None:
+        given, pair = _two(answer, "the bytes, and None or a pair of vectors")
+        if pair is None and not adds:
+            raise Wrong("Vectors like those you had in mind may add up here; there are others that do not.")
+        if pair is not None:
+            x, y = _array(pair, (2, 12), "the pair", 1000)
+            apart, together = decode(encode(x)) + decode(encode(y)), decode(encode(x) + encode(y))
+            if np.allclose(together, apart, rtol=1e-6, atol=1e-9 * (1 + np.abs(apart).max())):
+                raise Wrong(
+                    "Your pair is no counterexample: the added messages stand for the sum of what each stood for. "
+                    "(That this is not x + y is the compressor's own loss, and another matter.)"
+                )
+        close(given, nbytes, "what one worker sends")
+
+    return judge
+
+
+# -- 2: where the largest say nothing -------------------------------------------------------------------------------
+
+
+def _stuck(rng: np.random.Generator) -> Iterator[Case]:
+    for K, d, k in ((2, 2, 1), (3, 5, 2), (int(rng.integers(4, 7)), 6, 3)):
+        yield Case((K, d, k), partial(_stays, K=K, d=d, k=k), label=f"K = {K}, d = {d}, k = {k}")
+
+
+def _path(m: Array, w: Array, k: int, eta: float, T: int, remember: bool) -> Array:
+    """Distances from the minimum over T steps of top-k SGD on half the squared distances from each row of m."""
+    error, aim, out = np.zeros_like(m), m.mean(axis=0), []
+    for _ in range(T):
+        x = w - m + error * remember
+        error = x - _largest(x, k)
+        w = w - eta * (x - error).mean(axis=0)
+        out.append(np.linalg.norm(w - aim))
+    return np.array(out)
+
+
+def _stays(answer: Any, K: int, d: int, k: int) -> None:
+    m, w = _two(answer, "m and the start")
+    m, w = _array(m, (K, d), "m", 1e6), _array(w, (d,), "the start", 1e6)
+    far = float(np.linalg.norm(w - m.mean(axis=0)))
+    if far < 1e-6 * (1 + np.abs(m).max()):
+        raise Wrong("You start at the minimum of the mean loss: staying there proves nothing.")
+    if any(_path(m, w, k, eta, 300, False).min() < 0.9 * far for eta in (0.01, 0.1, 0.5, 1.0)):
+        if np.ptp(m, axis=0).max() < 1e-9:
+            raise Wrong("All workers have the same loss and send the same: what is small now is large later.")
+        raise Wrong("It comes nearer without a memory: what the workers send at the start moves w.")
+    if _path(m, w, k, 0.01, 2000, True)[-100:].max() > 0.1 * far:
+        raise Wrong(
+            "It stays without a memory, but with one it does not arrive: too much must pile up first."
+        )
+
+
+# -- 3: a hook -------------------------------------------------------------------------------------------------------
+
+
+def _hook(rng: np.random.Generator) -> Iterator[Case]:
+    for K, world in ((1, "simulated"), (2, "simulated"), (3, "simulated"), (2, "processes")):
+        yield _hook_case(rng, K, world)
+
+
+def _hook_case(rng: np.random.Generator, K: int, world: str = "simulated", k: int = 3, T: int = 6) -> Case:
+    n = int(rng.integers(8, 12))
+    layout = [(n, n, 2 * n)] + [(n, 2 * n, n)] * (T - 1)  # DDP makes its buckets anew after the first step
+    scale = 10.0 ** rng.integers(-1, 2, size=2 * n)
+    streams = [[[rng.standard_normal(m) * scale[:m] for m in ms] for ms in layout] for _ in range(K)]
+    most = sum(2 * (K - 1) * 8 * -(-m // K) for ms in layout[:2] for m in ms) + (T - 2) * 3 * (K - 1) * 16 * k
+    right = _hooked(streams, k)
+
+    def judge_of(means: list[Array]) -> Judge:
+        def judge(run: Run) -> None:
+            talked(run, most, "two steps' all-reduces, then (K - 1) k pairs of 16 bytes a bucket", "it")
+            for rank, given in enumerate(run.results):
+                if not isinstance(given, (list, tuple)) or len(given) != len(means):
+                    raise Wrong(f"rank {rank} should return {len(means)} means, as as_ddp_does makes them")
+            for i, mean in enumerate(means):
+                each: Any = SimpleNamespace(results=[given[i] for given in run.results])
+                each_rank(each, mean, f"the mean of bucket {i % 3} in step {i // 3}")
+
+        return judge
+
+    wrong = {
+        "One memory serves two buckets of one length here: what one left out is sent as the other's.":
+            _hooked(streams, k, key=lambda i, m: m),
+        "What this hook remembers lies in the bucket's own buffer, and DDP writes the next gradient there.":
+            _hooked(streams, k, alias=True),
+        "It compresses before DDP has settled what is in which bucket: memories change their owner.":
+            _hooked(streams, k, plain=0),
+        "This is the sum over the workers: with a hook, DDP no longer divides.": [K * x for x in right],
+        "What a worker has not sent is forgotten here.": _hooked(streams, k, remember=0),
+    }  # fmt: skip
+    label = f"K = {K}, three buckets" + ", in real processes" * (world != "simulated")
+    args = tuple((stream, k) for stream in streams)
+    return Case(args, judge_of(right), K, label, world=world, mistakes=if_it_were(judge_of, *wrong.items()))
+
+
+def _hooked(
+    streams: list, k: int, key: Any = lambda i, n: i, plain: int = 2, remember: int = 1, alias: bool = False
+) -> list[Array]:
+    """The mean of every bucket in every step. The rest is what a hook may get wrong."""
+    memory: dict[Any, Array] = {}
+    out, last = [], len(streams[0]) - 1
+    for t, step in enumerate(zip(*streams, strict=True)):
+        for i, gs in enumerate(zip(*step, strict=True)):
+            said = list(gs)
+            for rank, g in enumerate(gs if t >= plain else ()):
+                at = (rank, key(i, len(g)))
+                old = memory.get(at, g * 0)
+                x = g + remember * (old if len(old) == len(g) else 0)
+                said[rank] = _largest(x, k)
+                memory[at] = streams[rank][t + 1][i] if alias and t < last else x - said[rank]
+            out.append(np.mean(said, axis=0))
+    return out
+
+
+# -- 4: what coding costs, measured ----------------------------------------------------------------------------------
+
+_N, _ALPHA = 4_000_000.0, 1e-4  # bytes of a vector; seconds a message
+_SENT = {"top": 80_000.0, "sign": 125_004.0}  # bytes of a message
+_GIGABIT = 1.25e8
+_FLAWS = {
+    "range": "these ends come from all fifteen repeats: one bad moment of the machine moves them",
+    "scatter": "these ends are made of a mean and a standard deviation: single repeats scatter so, and slow ones pull",
+    "swapped": "the ends stand the wrong way round: which end belongs to slow coding?",
+    "rounds": "the coding is set against the bytes alone, but the two ways differ in their messages, too",
+}
+
+
+def _pays(answer: Any) -> None:
+    data = measured.read(handed_in(answer), 2, 15)
+    if set(data.at) != set(_SENT) or data.values.shape[1] != 15:
+        raise Wrong('The data should be of "top" and "sign", fifteen times each, as the cell takes them.')
+    if data.values.min() <= _ALPHA or data.values.max() > 60:
+        raise Wrong("No machine codes a million numbers in a message's latency, nor takes a minute for it.")
+    right, wrong = {}, []
+    for at, x in zip(data.at, data.values, strict=True):
+        slow_fast = np.sort(x)[[-4, 3]]
+        c = {
+            "right": slow_fast,
+            "range": np.array([x.max(), x.min()]),
+            "scatter": x.mean() + x.std() * np.array([1, -1]),
+            "swapped": slow_fast[::-1],
+            "rounds": slow_fast + _ALPHA,
+        }
+        ties = {how: (_N - _SENT[at]) / (ends - _ALPHA) for how, ends in c.items()}
+        right[at] = ties["right"]
+        wrong += [(f"{at!r}: {text}", at, ties[how]) for how, text in _FLAWS.items()]
+    said = {f"{at}_pays": "yes" if low > _GIGABIT else "no" if high < _GIGABIT else "not decided"
+            for at, (low, high) in right.items()}  # fmt: skip
+    (low, high), (its_low, its_high) = right["top"], right["sign"]
+    said["higher"] = "top" if low > its_high else "sign" if its_low > high else "not decided"
+    follow({key: value for key, value in answer.items() if key not in said}, right, *wrong)
+    for key, word in said.items():
+        if answer.get(key) != word:
+            raise Wrong(f"{key!r} does not follow from your intervals: what do both of their ends say?")
+
+
+# -- 5: how many local steps are free --------------------------------------------------------------------------------
+
+
+def _free(rng: np.random.Generator) -> Iterator[Case]:
+    for K in (3, 5, 16):
+        eta, L, s2 = (float(x) for x in rng.uniform((0.002, 0.5, 0.5), (0.01, 2, 4)))
+        z2, share, H = float(rng.uniform(0.2, 1) * s2), float(rng.uniform(0.3, 0.9)), int(rng.integers(4, 20))
+        V, one = (1 - 1 / K) * eta**2 * s2, eta * L * (K - 1)  # a step's drift; the harm of one more step
+        many = np.arange(1, 5000)
+        harm = eta * L * K * z2 / s2 * (many - 1) * (2 * many - 1) / 3
+        right = {
+            "round": V * (H - 1) / 2,
+            "harm": one * (H - 1),
+            "free": math.floor(1 + share / one),
+            "apart_round": eta**2 * z2 * (H - 1) * (2 * H - 1) / 6,
+            "apart_free": int(many[harm <= share][-1]),
+            "alike": (1 - 1 / K) * s2 / z2,
+        }
+        mistakes = slips(
+            right,
+            ("At a round's first gradient all are still together; this counts them as a step apart.",
+             "round", V * (H + 1) / 2),
+            ("That is the drift at the last gradient of a round, not its mean.", "round", V * (H - 1)),
+            ("The harm is held against the noise of one worker, but it is the mean of all that moves.",
+             "harm", one * (H - 1) / K),
+            ("This allows a step too many: with it the harm is above the share.", "free", right["free"] + 1),
+            ("The square of the mean number of steps stands where the mean of their squares belongs.",
+             "apart_round", eta**2 * z2 * (H - 1) ** 2 / 4),
+        )  # fmt: skip
+        label = f"H = {H}, K = {K}, eta = {eta:.4f}, share {share:.2f}"
+        yield Case((H, K, eta, L, s2, z2, share), steps(right), label=label, mistakes=mistakes)
+
+
+# -- 6: workers that part and meet -----------------------------------------------------------------------------------
+
+
+def _clients(rng: np.random.Generator) -> Iterator[Case]:
+    eta, meetings, d = 0.05, 4, 6
+    for K in (1, 2, 3, 5):
+        root, m = rng.standard_normal((K, d, d)), rng.standard_normal((K, d))
+        A = np.einsum("kij,klj->kil", root, root) / d + 0.5 * np.eye(d)
+        p, Hs = rng.dirichlet(np.full(K, 3.0)), rng.permutation(np.arange(2, 9))[:K]
+        rest = eta, meetings, float(rng.uniform(0.5, 0.9)), float(rng.uniform(0.3, 0.6))
+        even, most = np.full(K, 1 / K), int(Hs.max())
+        met = partial(_met, A, m, Hs, *rest)
+        right, also = met(Hs, p, p), met(Hs, p, even)  # both come to rest where they should
+
+        def judge_of(*accepted: Array, most: int = meetings * 4 * (K - 1) * 8 * -(-d // K)) -> Judge:
+            def judge(run: Run) -> None:
+                talked(run, most, "two ring all-reduces of d numbers at each meeting", "where it is")
+                for w in accepted[1:]:
+                    with suppress(Wrong):
+                        return each_rank(run, w, "w")
+                return each_rank(run, accepted[0], "w")
+
+            return judge
+
+        alike = "The clients' slopes count alike in their mean, however many rows each client has."
+        wrong = (
+            ("Neither of the given program's two flaws is mended here.", met(most, even, even)),
+            (alike, met(Hs, even, even)),
+            (alike, met(Hs, even, p)),
+            ("A mean slope is taken over steps never made: who is slow seems to stand on flat ground.", met(most, p, p)),
+            ("The shares already add up to one, and here the sum is divided by K as well.", met(Hs, p / K, p / K)),
+        )  # fmt: skip
+        args = tuple((A[k], m[k], float(p[k]), int(Hs[k]), most, *rest) for k in range(K))
+        label = f"K = {K}, local steps {', '.join(map(str, Hs))}"
+        mistakes = if_it_were(judge_of, *wrong)
+        yield Case(args, judge_of(right, also), K, label, mistakes=mistakes)
+
+
+def _met(
+    A: Array, m: Array, H: Array, eta: float, meetings: int, lr: float, momentum: float, counted: Any, p: Array, q: Array
+) -> Array:  # fmt: skip
+    """w in the end. A slope is over so many steps ``counted``; weights p in the mean of slopes, q in that of ways."""
+    C, (w, c, v) = np.zeros_like(m), np.zeros((3, m.shape[1]))
+    for _ in range(meetings):
+        W = np.tile(w, (len(m), 1))
+        for k, steps_of_k in enumerate(H):
+            for _ in range(steps_of_k):
+                W[k] -= eta * (A[k] @ (W[k] - m[k]) - C[k] + c)
+        C = C - c + (w - W) / (eta * counted * np.ones(len(m)))[:, None]
+        c, g = p @ C, q @ (w - W)
+        v = momentum * v + g
+        w = w - lr * (g + momentum * v)
+    return w
+
+
+# -- 7: a race, judged -----------------------------------------------------------------------------------------------
+
+_HASTE = {
+    "given": "The program is still in a hurry: dips count as arrivals, and a meeting counts as a step.",
+    "touches": "A run that dips to the target for a moment counts as arrived here.",
+    "meetings": "Meetings are counted as if each were one step.",
+    "scatter": "The interval says how far single seeds scatter, not how well their mean is known.",
+}
+
+
+def _race(rng: np.random.Generator) -> Iterator[Case]:
+    for kind, beta in (("a slow cable", 2e6), ("a fast cable", 5e8), ("a cable between", 0.0)):
+        losses, n, T, H, K = [], 5, 240, 12, int(rng.integers(2, 6))
+        for slower in (1.0, 1.7):
+            fall = slower * rng.uniform(24, 42, (n, 1))
+            y = 2.2 + 1.6 * np.exp(-np.arange(1, T + 1) / fall) + 0.01 * rng.standard_normal((n, T))
+            y[np.arange(n), rng.integers(1, 3, n) * H - 1] = 2.55  # a dip, that does not last
+            y[:, -70:] = np.minimum(y[:, -70:], 2.58)
+            losses.append(y)
+        t_comp = float(rng.uniform(0.01, 0.03))
+        job = (losses[0], losses[1][:, H - 1 :: H], 2.6, H, K, 1e6, 1e-4)
+        args = (*job, beta or _raced(*job, 1.0, t_comp, 2.776)["stops"], t_comp, 2.776)
+        right = _raced(*args)
+        mistakes: list[tuple[str, Judge]] = []
+        for flaw, text in _HASTE.items():
+            other = _raced(*args, flaw=flaw)
+            mistakes += slips(right, *((text, step, other[step]) for step in ("steps", "ratio", "interval")))
+        middle = "Where the seeds don't agree this still names a winner: the middle alone decides."
+        hasty = right | {"first": 1 if right["ratio"].mean() < 1 else -1}
+        mistakes += if_it_were(steps, (middle, hasty))
+        yield Case(args, steps(right), label=f"{kind}, K = {K}", mistakes=tuple(mistakes))
+
+
+def _raced(
+    synchronous: Array, local: Array, target: float, H: int, K: int, nbytes: float, alpha: float, beta: float,
+    t_comp: float, t95: float, flaw: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    def arrived(y: Array) -> Array:
+        if flaw in ("given", "touches"):
+            return 1 + np.argmax(y <= target, axis=1)
+        return 1 + y.shape[1] - np.argmax((y > target)[:, ::-1], axis=1)
+
+    S, S_H = arrived(synchronous), arrived(local) * (1 if flaw in ("given", "meetings") else H)
+    exchange = 2 * (K - 1) * (alpha + nbytes / (K * beta))
+    ratio = S_H * (t_comp + exchange / H) / (S * (t_comp + exchange))
+    half = t95 * ratio.std(ddof=1) / (1 if flaw == "scatter" else math.sqrt(len(ratio)))
+    rho = float(np.mean(S_H / S))
+    tie_s = t_comp * (rho - 1) / (1 - rho / H)
+    return {
+        "steps": np.array([S, S_H]),
+        "ratio": ratio,
+        "interval": np.array([ratio.mean() - half, ratio.mean() + half]),
+        "first": 1 if ratio.mean() + half < 1 else -1 if ratio.mean() - half > 1 else 0,
+        "stops": 2 * (K - 1) * nbytes / K / (tie_s - 2 * (K - 1) * alpha),
+    }
+
+
+_READY = (
+    "labkit.compress.ErrorFeedback",
+    "labkit.compress.compressed_mean",
+    "labkit.train.hooks.Compression",
+)
+EXERCISES = (
+    Exercise("10.7-1", "What may be added on the way?", "criticise", 2, "carried", _carried, (1,)),
+    Exercise("10.7-2", "Where the largest say nothing", "debug", 2, "stuck", _stuck, (2,)),
+    Exercise("10.7-3", "A hook for every bucket", "build", 4, "exchanged", _hook, (1, 2, 4), withheld=_READY),
+    Exercise("10.7-4", "What coding costs here", "measure", 3, "", lambda _: [Case((), _pays)], (3, 9)),
+    Exercise("10.7-5", "How many local steps are free?", "derive", 3, "free_steps", _free, (6, 7)),
+    Exercise("10.7-6", "The slow clients are forgotten", "debug", 3, "clients", _clients, (5, 7, 8)),
+    Exercise("10.7-7", "A race judged in a hurry", "debug", 3, "judged", _race, (3, 8, 9, 10, 11)),
+)

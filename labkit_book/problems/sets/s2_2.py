@@ -1,0 +1,339 @@
+"""Set 2.2, barriers: blocking or in step, a leak in the slack, a hiccup under overlap, whom to blame, three
+supersteps of a real machine, and what hurts whom.
+
+Sources: Valiant 1990 (BSP), Ho et al. 2013 (SSP), Li et al. 2020, section 3.2.3 (overlap). No solutions here.
+Symbols: K workers, T steps, S synchronisation points, L buckets, s ``slack``. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from labkit.comm import Simulated, launch
+from labkit.network import Link
+from labkit_book.problems import measured
+from labkit_book.problems.exercise import Case, Exercise, Wrong, number, same_array
+from labkit_book.problems.sets import KEEP, TO_MS, Array, Judge, dict_of, if_it_were, slips, steps, told
+
+_INSTANT = Simulated(link=Link(alpha=0.0, beta=1e15))
+
+# -- 2.2-1: blocking, and in step -----------------------------------------------------------------------
+
+_K, _T = 8, 6
+
+
+def _around(comm: Any, work_s: Array) -> list[float]:
+    done, right, left = [], (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
+    for t in comm.steps(len(work_s)):
+        comm.compute(seconds=work_s[t])
+        comm.sendrecv(np.zeros(1), right, np.empty(1), left)
+        done.append(comm.now())
+    return done
+
+
+def _posted(comm: Any, work_s: Array) -> list[float]:
+    done, others = [], [k for k in range(comm.K) if k != comm.rank]
+    for t in comm.steps(len(work_s)):
+        under_way = [comm.irecv(np.empty(1), k) for k in others]
+        under_way += [comm.isend(np.zeros(1), k) for k in others]
+        comm.compute(seconds=work_s[t])
+        for request in under_way:
+            request.wait()
+        done.append(comm.now())
+    return done
+
+
+# Each program with the farthest that one worker can get ahead of another, in finished steps.
+_PROGRAMS = {"around": (_around, _K // 2 - 1), "posted": (_posted, 1)}
+
+
+def _lead(program: Callable[..., Any], X: Array) -> int:
+    """The most finished steps by which one worker is ahead of another, at any moment."""
+    run = launch(lambda comm: program(comm, X[comm.rank]), _K, world=_INSTANT)
+    F = np.array(run.results)
+    finished = (F[None] <= F.ravel()[:, None, None] + 1e-9).sum(axis=2)  # (moments, K)
+    return int(np.ptp(finished, axis=1).max())
+
+
+def _drift(rng: np.random.Generator) -> Iterator[Case]:
+    def judge(answer: Any) -> None:
+        dict_of(answer, _PROGRAMS, KEEP)
+        for name, (program, most) in _PROGRAMS.items():
+            same_array(answer[name], np.zeros((_K, _T)), f"the times {name!r}", atol=1e30)
+            X = np.asarray(answer[name], dtype=float)
+            if X.min() < 0 or X.max() > 1000:
+                raise Wrong(f"the times {name!r} must be from 0 to 1000 seconds")
+            if (lead := _lead(program, X)) == 0:
+                raise Wrong(f"{name!r}: all eight finish side by side, so nothing tells whether they have to")
+            if lead < most:
+                raise Wrong(_short(name, lead, most, X))
+
+    yield Case((), judge)
+
+
+def _short(name: str, lead: int, most: int, X: Array) -> str:
+    said = f"{name!r}: one worker gets {lead} steps ahead of another, and could get further; "
+    late = X - np.median(X)  # in each step, beyond what is usual
+    k, t = np.unravel_index(late.argmax(), late.shape)
+    if (late.max(axis=1) > 0.5 * late.max()).sum() > 1:
+        return said + "several workers are late at some time here, and hold each other up"
+    if late[k, t] < 0.5 * late[k].clip(0).sum():
+        return said + "your slowest lets go of the others in each of its steps"
+    if t >= _T - most:
+        return said + "when your slowest is late, have they so many steps left to take?"
+    return said + "how long does the one in front need for that?"
+
+
+# -- 2.2-2: the slack that leaks ------------------------------------------------------------------------
+
+
+def _ends(work: list[Array], slack: int, slowest: Callable[..., float] = max) -> list[Array]:
+    """When each worker finishes each of its own steps; who has none left holds nobody back."""
+    F: list[list[float]] = [[0.0] for _ in work]  # and before the first
+    for t in range(max(map(len, work))):
+        there = [f[min(max(t - slack, 0), len(x))] for f, x in zip(F, work, strict=True)]
+        for k, x in enumerate(work):
+            if t < len(x):
+                free = slowest(there[:k] + there[k + 1 :], default=0.0)
+                F[k].append(max(F[k][-1], free) + float(x[t]))
+    return [np.array(f[1:]) for f in F]
+
+
+def _slack_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for K, slack, kind in (
+        (1, 0, "one worker"),
+        (2, 1, "two workers"),
+        (4, 1, "one of four slow"),
+        (3, 0, "s = 0, a barrier"),
+        (5, 2, "hiccups"),
+        (4, 2, "unequally many steps"),
+    ):
+        T = int(rng.integers(8, 12))
+        steps_of = rng.permutation(np.arange(K) * 3 + 4) if kind.startswith("unequally") else np.full(K, T)
+        work = [rng.exponential(0.010, n) + 0.005 for n in steps_of]
+        if kind.startswith("one of"):
+            work[int(rng.integers(K))] *= 6
+        yield _slack_case(work, slack, kind)
+
+
+def _slack_case(work: list[Array], slack: int, kind: str) -> Case:
+    label = f"K = {len(work)}, s = {slack}: {kind}; steps: {', '.join(str(len(x)) for x in work)}"
+    mistakes = if_it_were(
+        _finishes,
+        ("Nobody waits for anybody here, whatever the slack is.", [np.cumsum(x) for x in work]),
+        ("Somebody may be one step further ahead here than the slack says.", _ends(work, slack + 1)),
+        ("This waits as at a barrier after every step: the slack is not used.", _ends(work, 0)),
+        (
+            "Here it is enough that the fastest is near: the slow ones are left behind.",
+            _ends(work, slack, min),
+        ),
+    )
+    args = tuple((x.tolist(), slack) for x in work)
+    known = mistakes[: min(2 * len(work) - 1, 4) if slack else 0]  # of fewer, some are right
+    return Case(args, _finishes(_ends(work, slack)), len(work), label, _INSTANT, clock=True, mistakes=known)
+
+
+def _finishes(expected: list[Array]) -> Judge:
+    def judge(run: Any) -> None:
+        for k, F in enumerate(expected):
+            same_array(run.results[k], F, f"what rank {k} returns", atol=1e30)
+            off = np.asarray(run.results[k], dtype=float) - F
+            if (wrong := np.abs(off) > 1e-6 * F).any():
+                t = int(wrong.argmax())
+                early = "somebody is too far behind then" if run.K > 1 else "its computing takes longer"
+                said = f"early: {early}" if off[t] < 0 else "late: what was it still waiting for?"
+                raise Wrong(f"rank {k} finishes step {t} too {said}")
+
+    return judge
+
+
+# -- 2.2-3: a hiccup under overlap ----------------------------------------------------------------------
+
+
+def _overlap(rng: np.random.Generator) -> Iterator[Case]:
+    for a_over_p, h_over in ((0.3, 0.5), (3.0, 0.5), (2.5, 2.0), (1.0, 1.0), (0.8, 2.0), (1.6, 1.0)):
+        L = int(rng.integers(3, 12))
+        m, p = int(rng.integers(1, L)), float(rng.uniform(0.05, 0.3))
+        a = p * a_over_p
+        h = h_over * (m * (a - p) / L if a > p else p / 3) * float(rng.uniform(0.9, 1.1))
+        yield _overlap_case(p, a, L, m, h)
+
+
+def _overlap_case(p: float, a: float, L: int, m: int, h: float) -> Case:
+    number_of = np.arange(1, L + 1)
+    ready, still = number_of * p / L + h * (number_of > m), (L - number_of + 1) * a / L
+    beyond = max(a - p, 0.0)
+    forgiven = m * beyond / L
+    expected = {
+        "chains": ready + still,
+        "beyond": beyond,
+        "rest": min(a, p) / L,
+        "forgiven": forgiven,
+        "late": max(h - forgiven, 0.0),
+    }
+    mistakes = slips(
+        expected,
+        ("Each bucket comes late by the hiccup in your 'chains', also those that were complete before.",
+         "chains", number_of * p / L + h + still),
+        ("A bucket has the wire to itself in your 'chains': is nothing left to carry after it?",
+         "chains", ready + a / L),
+        ("Your 'beyond' is negative where the wire has time to spare: less than nothing can't stay exposed.",
+         "beyond", a - p),
+        ("Your 'rest' is the travel of one bucket, also where the wire is the slower of the two.", "rest", a / L),
+        ("Your 'forgiven' is all that the wire has in hand then. Is the next bucket due at once?",
+         "forgiven", min(a, p) / L + forgiven),
+        ("Your 'forgiven' is the same after one bucket as after many. Is the queue at the wire as long?",
+         "forgiven", beyond),
+        ("Your 'late' charges the whole hiccup, as if nothing had been waiting for the wire.", "late", h),
+    )  # fmt: skip
+    says = (
+        f"{1e3 * p:.4g} ms backward, {1e3 * a:.4g} ms all-reduce, L = {L}, {1e3 * h:.4g} ms after bucket {m}"
+    )
+    return Case((p, a, L, m, h), _seconds(expected), label=says, mistakes=mistakes)
+
+
+def _seconds(expected: dict[str, Any]) -> Judge:
+    """As ``steps``; what is less than a picosecond counts as zero."""
+    judged = steps(expected)
+
+    def judge(answer: Any) -> None:
+        if isinstance(answer, dict):
+            answer = {k: 0.0 if np.ndim(v) == 0 and _tiny(v) else v for k, v in answer.items()}
+        judged(answer)
+
+    return judge
+
+
+def _tiny(value: Any) -> bool:
+    try:
+        return abs(number(value)) < 1e-12
+    except Wrong:
+        return False
+
+
+# -- 2.2-4: one sick worker, or chance? -----------------------------------------------------------------
+
+
+def _blame(rng: np.random.Generator) -> Iterator[Case]:
+    for K, S, sick, label in (
+        (4, 3, 1.0, "one rank is late every time"),
+        (8, 20, 0.0, "8 ranks alike"),
+        (8, 40, 0.4, "a rank that is often late"),
+        (5, 12, 0.5, "one rank is often late, another had one long hiccup"),
+        (2, 9, 0.7, "two ranks"),
+    ):
+        while True:  # until one rank alone was last most often
+            A = np.cumsum(rng.uniform(1.0, 1.2, S)) + rng.uniform(0.0, 0.02, (K, S))
+            A[int(rng.integers(K))] += 0.05 * (rng.random(S) < sick)
+            if "hiccup" in label:
+                A[int(rng.integers(K)), int(rng.integers(S))] += 3.0
+            times = np.sort(np.bincount(A.argmax(axis=0), minlength=K))
+            if times[-1] > times[-2]:
+                break
+        yield _blame_case(A, f"K = {K}, S = {S}, {label}")
+
+
+def _blame_case(A: Array, label: str) -> Case:
+    K, S = A.shape
+    times = np.bincount(A.argmax(axis=0), minlength=K)
+    rank, most = int(times.argmax()), int(times.max())
+    points = A.argmax(axis=0) == rank
+    gap = np.diff(np.sort(A, axis=0)[-2:], axis=0)[0]
+
+    def tail(least: int) -> float:
+        return math.fsum(math.comb(S, n) * (K - 1.0) ** (S - n) for n in range(least, S + 1)) / K**S
+
+    p = tail(most)
+    expected = {"rank": rank, "chance": min(1.0, K * p), "saved_s": float(gap[points].sum())}
+    late = A - A.min(axis=0)
+    mistakes = slips(
+        expected,
+        ("Your 'rank' has the largest mean lateness: one long pause outweighs many small delays there.",
+         "rank", int(late.mean(axis=1).argmax())),
+        ("Your 'rank' is the one that is first most often.",
+         "rank", int(np.bincount(A.argmin(axis=0), minlength=K).argmax())),
+        ("Your 'chance' is that of this rank alone. But who was named was picked, after a look at all.",
+         "chance", p),
+        ("Your 'chance' is that of exactly so many times; more often would have counted against it, too.",
+         "chance", min(1.0, K * (p - tail(most + 1)))),
+        ("Your 'saved_s' adds up what all the others wait. The clock on the wall runs once for all of them.",
+         "saved_s", float((A.max(axis=0) - A)[:, points].sum())),
+        ("Your 'saved_s' lets the rank come with the first. Would the others not still wait for somebody?",
+         "saved_s", float(np.ptp(A, axis=0)[points].sum())),
+    )  # fmt: skip
+    return Case((A,), steps(expected), label=label, mistakes=mistakes)
+
+
+# -- 2.2-5: three supersteps, for real ------------------------------------------------------------------
+
+_UNEVEN_MS = np.array([[18, 24, 20], [22, 20, 24], [20, 26, 18], [36, 22, 30]])
+_SLOWEST_MS, _MEAN_MS = float(_UNEVEN_MS.max(axis=0).sum()), float(_UNEVEN_MS.mean(axis=0).sum())
+
+
+def _supersteps(rng: np.random.Generator) -> Iterator[Case]:
+    yield Case((), _three)
+
+
+def _three(answer: Any) -> None:
+    keys = ("data", "c_ms", "predicted_ms", "lies", "saved_ms", "decided")
+    data = measured.read(dict_of(answer, keys, KEEP)["data"], 3, 5)
+    if set(data.at) != {"empty", "uneven", "even"}:
+        raise Wrong("the data must be of the three settings 'empty', 'uneven' and 'even'")
+    ms = {at: 1e3 * values for at, values in zip(data.at, data.values, strict=True)}
+    for at, least in (("uneven", _SLOWEST_MS), ("even", _MEAN_MS)):
+        if ms[at].min() < least:
+            raise Wrong(
+                f"a run {at!r} was shorter than its computing takes: are these seconds, with the law?"
+            )
+    c = float(np.median(ms["empty"])) / 3
+    told(answer, "c_ms", c, {"it is of all three supersteps together": 3 * c}, TO_MS)
+    predicted = _SLOWEST_MS + 3 * c
+    told(answer, "predicted_ms", predicted, {
+        "it lets everybody work all the time: then nobody waits for the slowest": _MEAN_MS + 3 * c,
+        "it lets one worker be the slowest every time": float(_UNEVEN_MS.sum(axis=1).max()) + 3 * c,
+        "it has the communication of one superstep in it": _SLOWEST_MS + c,
+        "it has no communication in it": _SLOWEST_MS,
+    }, TO_MS)  # fmt: skip
+    low, high = ms["uneven"].min(), ms["uneven"].max()
+    if answer["lies"] != ("below" if predicted < low else "above" if predicted > high else "inside"):
+        raise Wrong(f"'lies' is {answer['lies']!r}: of your own data that is not true")
+    typical = float(np.median(ms["uneven"]) - np.median(ms["even"]))
+    saved = np.array([low - ms["even"].max(), high - ms["even"].min()])
+    rounds = ms["uneven"] - ms["even"]
+    told(answer, "saved_ms", saved, {
+        "it compares two typical runs: by how much do single ones differ?": [typical] * 2,
+        "it pairs an even run with that of its own round only": [rounds.min(), rounds.max()],
+        "it is what the formula says, and not what was measured": [_SLOWEST_MS - _MEAN_MS] * 2,
+        "it is negative where a balance saves something": -saved[::-1],
+    }, TO_MS)  # fmt: skip
+    if not isinstance(answer["decided"], (bool, np.bool_)) or bool(answer["decided"]) != (saved[0] > 0):
+        raise Wrong("'decided' does not follow from your least saving: is every run with a balance shorter?")
+
+
+# -- 2.2-6: in words ------------------------------------------------------------------------------------
+
+_HURTS = (
+    ("all-reduce: who waits for whom when one worker hiccups once, and a remedy with its price", 1),
+    ("parameter server: what a slow worker does to its own gradients, and a remedy with its price", 1),
+    ("SSP: when slack buys something and when it buys nothing, and why", 1),
+)
+
+
+EXERCISES = (
+    Exercise("2.2-1", "Blocking, and yet not in step", "criticise", 3, "", _drift, objectives=(1,)),
+    Exercise("2.2-2", "The slack that leaks", "debug", 4, "ssp_worker", _slack_cases, objectives=(3,)),
+    Exercise(
+        "2.2-3", "What a hiccup costs under overlap", "derive", 3, "overlapped_step", _overlap,
+        objectives=(5, 6, 7), withheld=("labkit.timing.overlap",),
+    ),
+    Exercise(
+        "2.2-4", "One sick worker, or chance?", "criticise", 2, "blame", _blame,
+        objectives=(4, 9, 10), withheld=("labkit.timing.straggler_report",),
+    ),
+    Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", _supersteps, objectives=(2, 8, 9)),
+    Exercise("2.2-6", "What hurts, and what helps", "criticise", 3, "", objectives=(3,), rubric=_HURTS),
+)  # fmt: skip

@@ -1,0 +1,101 @@
+"""Every problem set as an assignment that the released nbgrader takes, runs and marks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from labkit_book.grader.assignment import _assignment, main
+from labkit_book.problems import exercise_set
+from labkit_book.problems.catalogue import all_exercises
+
+ROOT = Path(__file__).parents[2]
+RELEASED = ROOT / "notebooks" / "exercises"
+SETS = sorted({e.id.split("-")[0] for e in all_exercises()})
+NBGRADER = "nbgrader==0.9.6"
+
+
+def released(name):
+    return json.loads((RELEASED / f"{name.replace('.', '_').lower()}_exercises.ipynb").read_text())
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_exercise_has_its_points_once_and_every_answer_a_cell(name):
+    made = _assignment(released(name), name, [7, 8])
+    nbformat.validate(nbformat.from_dict(made))
+    marks = [c["metadata"]["nbgrader"] for c in made["cells"] if "nbgrader" in c["metadata"]]
+    assert sum(m.get("points", 0) for m in marks) == sum(e.points for e in exercise_set(name).values())
+    assert len({m["grade_id"] for m in marks}) == len(marks)
+    tests = [c for c in made["cells"] if c["metadata"].get("nbgrader", {}).get("locked")]
+    assert len(tests) == sum(not e.rubric for e in exercise_set(name).values())
+    assert all("seed=_seed" in c["source"] and "[7, 8]" in c["source"] for c in tests)
+    for cell in made["cells"]:
+        if cell["metadata"].get("nbgrader", {}).get("solution") and cell["cell_type"] == "code":
+            compile(cell["source"], "<cell>", "exec")
+            assert cell["source"].count("### BEGIN SOLUTION") == cell["source"].count("### END SOLUTION") == 1
+
+
+def test_what_is_missing_is_said(tmp_path, capsys):
+    nb = released("B")
+    nb["cells"] = [c for c in nb["cells"] if 'check("B-3"' not in "".join(c["source"])]
+    with pytest.raises(ValueError, match="an answer and a check of B-3"):
+        _assignment(nb, "B", [1])
+    assert main(["99", "--out", str(tmp_path)]) == 2 and "99_exercises" in capsys.readouterr().err
+    assert main(["B", "--out", str(tmp_path / "a"), "--notebooks", str(RELEASED)]) == 0
+    assert (tmp_path / "a" / "b_exercises.ipynb").exists()
+
+
+@pytest.mark.weekly
+@pytest.mark.timeout(1500)
+def test_the_released_nbgrader_makes_hands_out_and_marks_it(tmp_path):
+    """In an environment of its own: right answers get their points there, wrong ones and blank ones none."""
+    python = tmp_path / "env" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-qq", NBGRADER, "scipy", str(ROOT)], check=True)
+    course = tmp_path / "course"
+    (course / "source").mkdir(parents=True)
+    (course / "nbgrader_config.py").write_text('c = get_config()\nc.CourseDirectory.course_id = "ours"\n')
+    assert main(["B", "--out", str(course / "source" / "failures"), "--notebooks", str(RELEASED)]) == 0
+
+    def nbgrader(*args):
+        env = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}"}  # it calls alembic by name
+        command = [python, "-m", "nbgrader", *args]
+        done = subprocess.run(command, cwd=course, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    nbgrader("generate_assignment", "failures")
+    handed_out = json.loads((course / "release" / "failures" / "b_exercises.ipynb").read_text())
+    assert "HIDDEN" not in json.dumps(handed_out) and "NotImplementedError" in json.dumps(handed_out)
+    right = (
+        "import math\ndef upload(m, K, tau, delta, u, blocking):\n"
+        "    M, lost = m / K, tau / 2 + u\n    best = max(math.sqrt(2 * delta * M), u)\n"
+        "    least = delta / best + (best / 2 + u) / M\n"
+        "    return dict(mtbf_s=M, lost_s=lost, share=delta / tau + lost / M, best_s=best, least=least,\n"
+        "                gain=math.sqrt(2 * blocking / M) - least)\n"
+    )
+    for student, source in {
+        "anna": right,
+        "bob": right.replace("tau / 2 + u\n", "tau / 2\n"),
+        "carla": None,
+    }.items():
+        nb = json.loads(json.dumps(handed_out))
+        (cell,) = [c for c in nb["cells"] if "exercise-B-1" in c["metadata"].get("tags", [])]
+        cell["source"] = source or cell["source"]
+        folder = course / "submitted" / student / "failures"
+        folder.mkdir(parents=True)
+        (folder / "b_exercises.ipynb").write_text(json.dumps(nb))
+    nbgrader("autograde", "failures")
+    nbgrader("export")
+    lines = (course / "grades.csv").read_text().splitlines()
+    at = lines[0].split(",").index("raw_score")
+    scores = {
+        line.split(",")[lines[0].split(",").index("student_id")]: float(line.split(",")[at])
+        for line in lines[1:]
+    }
+    assert scores == {"anna": 4.0, "bob": 0.0, "carla": 0.0}

@@ -1,0 +1,320 @@
+"""Instructor's key of problem set 10.9."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from labkit import Link, launch
+from labkit.collectives import doubling, halving
+from labkit.learn import LeastSquares
+from labkit.network import least_time
+from labkit_book.problems import Case, Wrong, close
+
+# -- 1 ----------------------------------------------------------------------------------------------------------------
+
+
+def bystanders(K, m, nbytes, alpha, beta, join=max, **change):
+    port, rounds = (K + m - 2) / K * nbytes, (K - 1).bit_length()
+    found = {"before": m - 1, "after": K - 1, "port": port, "rounds": rounds}
+    found["seconds"] = join(alpha * rounds, port / beta)
+    return found | {step: f(K, m, nbytes) for step, f in change.items()}
+
+
+# -- 2 ----------------------------------------------------------------------------------------------------------------
+
+
+def fewest_rounds_max(comm, x):
+    """Dissemination: after round i everybody knows the 2^(i+1) workers up to himself; a maximum may count twice."""
+    best, step = x.copy(), 1
+    while step < comm.K:
+        theirs = comm.sendrecv(
+            best, (comm.rank + step) % comm.K, np.empty_like(x), (comm.rank - step) % comm.K
+        )
+        best, step = np.maximum(best, theirs), 2 * step
+    return best
+
+
+def max_around_the_ring(comm, x):
+    best, passing = x.copy(), x
+    for _ in range(comm.K - 1):
+        right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
+        passing = comm.sendrecv(passing, right, np.empty_like(x), left)
+        best = np.maximum(best, passing)
+    return best
+
+
+def max_by_doubling(comm, x):
+    """Right for powers of two; otherwise some partners do not exist."""
+    best, step = x.copy(), 1
+    while step < comm.K:
+        theirs = comm.sendrecv(best, comm.rank ^ step, np.empty_like(x), comm.rank ^ step)
+        best, step = np.maximum(best, theirs), 2 * step
+    return best
+
+
+def max_one_round_short(comm, x):
+    best, step = x.copy(), 1
+    while 2 * step <= comm.K:
+        theirs = comm.sendrecv(
+            best, (comm.rank + step) % comm.K, np.empty_like(x), (comm.rank - step) % comm.K
+        )
+        best, step = np.maximum(best, theirs), 2 * step
+    return best
+
+
+def max_passes_its_own(comm, x):
+    best, step = x.copy(), 1
+    while step < comm.K:
+        theirs = comm.sendrecv(x, (comm.rank + step) % comm.K, np.empty_like(x), (comm.rank - step) % comm.K)
+        best, step = np.maximum(best, theirs), 2 * step
+    return best
+
+
+def max_one_further_each_round(comm, x):
+    best = x.copy()
+    for hop in range(1, (comm.K - 1).bit_length() + 1):
+        right, left = (comm.rank + hop) % comm.K, (comm.rank - hop) % comm.K
+        best = np.maximum(best, comm.sendrecv(best, right, np.empty_like(x), left))
+    return best
+
+
+def sum_in_the_fewest_rounds(comm, x):
+    return doubling.allreduce(comm, x)
+
+
+# -- 3 ----------------------------------------------------------------------------------------------------------------
+
+
+def coordinates_reached(owner, t):
+    d, c = len(owner) - 1, 0
+    for _ in range(t):
+        if c < d:
+            mine = owner[c]
+            while c <= d and owner[c] == mine:
+                c += 1
+    return min(c, d)
+
+
+def to_the_end_of_the_chain(owner, t):
+    """Counts the fixed end as a coordinate."""
+    c = 0
+    for _ in range(t):
+        if c < len(owner):
+            mine = owner[c]
+            while c < len(owner) and owner[c] == mine:
+                c += 1
+    return c
+
+
+def everyone_moves_in_turn(owner, t):
+    """Lets every worker move once a round, one after the other: worker 1 would have to know what 0 has just done."""
+    d, c = len(owner) - 1, 0
+    for _ in range(t):
+        for k in range(max(owner) + 1):
+            while c <= d and owner[c] == k:
+                c += 1
+    return min(c, d)
+
+
+def chain_steps(owner, t, reach=coordinates_reached, **change):
+    d, c = len(owner) - 1, reach(owner, t)
+    rounds = next(r for r in range(d + 1) if coordinates_reached(owner, r) == d)
+    found = {"reached": c, "first": c / (c + 1), "gap": (1 / (c + 1) - 1 / (d + 1)) / 8, "rounds": rounds}
+    return found | {step: f(d, c, t) for step, f in change.items()}
+
+
+# -- 4 ----------------------------------------------------------------------------------------------------------------
+
+
+def deal(quota, forbid=True):
+    """Always of whom most is left, but never the same twice running, as long as that can be had."""
+    left, owner = list(quota), []
+    for _ in range(sum(quota)):
+        k = max(range(len(left)), key=lambda k: (left[k] > 0 and not (forbid and owner[-1:] == [k]), left[k]))
+        owner.append(k)
+        left[k] -= 1
+    return owner
+
+
+def in_turn(quota):
+    return [k for i in range(max(quota)) for k in range(len(quota)) if i < quota[k]]
+
+
+# -- 5 ----------------------------------------------------------------------------------------------------------------
+
+DATA = (
+    '{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": [1, 2, '
+    '3, 4, 5], "values": [[9.20161194293275, 8.406224457645699, 9.529786009380611, 10.372275800797418, '
+    "10.480175232174865, 10.171970020837076, 9.25223999699444, 8.581184866098337, 9.872677220105231, "
+    "10.49571162159262, 10.60927362194428, 7.892220357541375], [0.7101884181226568, 0.7391225328125748, "
+    "0.8459724514352995, 0.8208185219652695, 0.7931918139715735, 0.7934859587468249, 0.7880755969748052, "
+    "0.8426567907981164, 0.8565999804424285, 0.7819473122147909, 0.8557697204329925, 0.724563875669675], "
+    "[0.1410649013638326, 0.13788723667077749, 0.1516652420751714, 0.13105389364661402, "
+    "0.14294681194090197, 0.16585300521399463, 0.15211978575716295, 0.1524362668858476, "
+    "0.14294943629779128, 0.14636295821833428, 0.16962676076390987, 0.13116230923932254], "
+    "[0.03065936718177308, 0.03313015919828321, 0.03147597287327496, 0.02513947879122979, "
+    "0.03533855390047441, 0.027876208645140888, 0.031155288276926884, 0.031213053998891842, "
+    "0.030124924842847657, 0.03236136400235254, 0.03396893102462288, 0.02911251984087654], "
+    "[0.00857505657389769, 0.007387677618820055, 0.008234420124325084, 0.007257443697418569, "
+    "0.0077916904691649296, 0.007054900841230435, 0.006991156665183221, 0.0064751734950148285, "
+    '0.007405672848642792, 0.006369126064233508, 0.006149450787204744, 0.007787230927916425]], "span_s": '
+    '0.8317454769967298, "seal": "4d7d7b2e674a"}'
+)
+
+
+def of_quantiser(**change):
+    values = np.array(json.loads(DATA)["values"])
+    mean, error = values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+    floor, r = 1 / (4.0 ** np.arange(1, 6) - 1), error / mean
+    answer = {
+        "data": DATA,
+        "times": mean / floor,
+        "margin": 2 * error / floor,
+        "worth": np.log2(1 + 1 / mean) / 2,
+        "factor": mean[:-1] / mean[1:],
+    }
+    spread = 2 * np.sqrt(r[1:] ** 2 + r[:-1] ** 2)
+    low, high = answer["factor"] * (1 - spread), answer["factor"] * (1 + spread)
+    answer["four"] = [
+        "more" if a > 4 else "less" if b < 4 else "not decided" for a, b in zip(low, high, strict=True)
+    ]
+    return answer | {key: f(mean, error, floor) for key, f in change.items()}
+
+
+# -- 6 ----------------------------------------------------------------------------------------------------------------
+
+
+def optimal(K, nbytes, alpha, beta, **change):
+    m, v = K.bit_length() - 1, 2 * (K - 1) / K
+    took, bound = 2 * m * alpha + v * nbytes / beta, max(m * alpha, v * nbytes / beta)
+    found = {
+        "doubling": m * alpha * beta / (m - v),
+        "worst": m * alpha * beta / v,
+        "tenth": 20 * m * alpha * beta / v,
+        "left": 1 - bound / took,
+        "switch": 1 / v,
+    }
+    return found | {step: f(m, v, alpha * beta) for step, f in change.items()}
+
+
+SOLUTIONS = {
+    "10.9-1": bystanders,
+    "10.9-2": fewest_rounds_max,
+    "10.9-3": chain_steps,
+    "10.9-4": deal,
+    "10.9-5": of_quantiser(),
+    "10.9-6": optimal,
+}
+
+MUTANTS = {
+    "10.9-1": [
+        lambda *a: bystanders(*a, before=lambda K, m, n: K - 1),
+        lambda *a: bystanders(*a, before=lambda K, m, n: m),
+        lambda *a: bystanders(*a, after=lambda K, m, n: m - 1),
+        lambda *a: bystanders(*a, port=lambda K, m, n: 2 * (K - 1) / K * n),
+        lambda *a: bystanders(*a, port=lambda K, m, n: (K + m - 2) / m * n),
+        lambda *a: bystanders(*a, rounds=lambda K, m, n: 2 * (K - 1).bit_length()),
+        lambda *a: bystanders(*a, join=lambda x, y: x + y),
+    ],
+    "10.9-2": [
+        max_around_the_ring,
+        max_by_doubling,
+        max_one_round_short,
+        max_passes_its_own,
+        max_one_further_each_round,
+        sum_in_the_fewest_rounds,
+        lambda comm, x: x.copy(),
+    ],
+    "10.9-3": [
+        lambda *a: chain_steps(*a, reach=lambda owner, t: min(t, len(owner) - 1)),
+        lambda *a: chain_steps(*a, reach=to_the_end_of_the_chain),
+        lambda *a: chain_steps(*a, reach=everyone_moves_in_turn),
+        lambda *a: chain_steps(*a, first=lambda d, c, t: 1 - 1 / (d + 1)),
+        lambda *a: chain_steps(*a, first=lambda d, c, t: 1 / (c + 1)),
+        lambda *a: chain_steps(*a, gap=lambda d, c, t: 1 / (8 * (c + 1))),
+        lambda *a: chain_steps(*a, rounds=lambda d, c, t: d),
+    ],
+    "10.9-4": [
+        lambda quota: [k for k, q in enumerate(quota) for _ in range(q)],
+        in_turn,
+        lambda quota: [i % len(quota) for i in range(sum(quota))],
+        lambda quota: in_turn(sorted(quota)),
+        lambda quota: sorted(deal(quota), key=lambda k: -quota[k]),
+    ],
+    "10.9-5": [
+        of_quantiser(times=lambda mean, error, floor: mean),
+        of_quantiser(margin=lambda mean, error, floor: 2 * error * np.sqrt(12) / floor),
+        of_quantiser(margin=lambda mean, error, floor: error / floor),
+        of_quantiser(worth=lambda mean, error, floor: np.log2(1 / mean) / 2),
+        of_quantiser(worth=lambda mean, error, floor: np.log2(1 + 1 / mean)),
+        of_quantiser(factor=lambda mean, error, floor: mean[1:] / mean[:-1]),
+        of_quantiser(four=lambda mean, error, floor: ["more"] * 4),
+        of_quantiser(four=lambda mean, error, floor: ["less"] * 4),
+        of_quantiser(four=lambda mean, error, floor: ["not decided"] * 4),
+    ],
+    "10.9-6": [
+        lambda *a: optimal(*a, doubling=lambda m, v, ab: m * ab),
+        lambda *a: optimal(*a, worst=lambda m, v, ab: 2 * m * ab / v),
+        lambda *a: optimal(*a, worst=lambda m, v, ab: m * ab / (m - v)),
+        lambda *a: optimal(*a, tenth=lambda m, v, ab: 18 * m * ab / v),
+        lambda K, n, alpha, beta: optimal(
+            K, n, alpha, beta, left=lambda m, v, ab: 1 - (m * ab + v * n) / (2 * m * ab + v * n)
+        ),
+        lambda *a: optimal(*a) | {"left": 1 - optimal(*a)["left"]},
+        lambda *a: optimal(*a, switch=lambda m, v, ab: v),
+    ],
+}
+
+
+def against_labkit(rng):
+    """The sizes of 10.9-6 by prices that stand elsewhere: to either side of each, and at it."""
+    for m in (2, 5, 8):
+        K, link = 2**m, Link(2e-5, 1e9)
+
+        def judge(answer, K=K, link=link):
+            n = answer["doubling"]
+            close(
+                halving.time(K, n, link) / doubling.time(K, n, link), 1.0, "halving over doubling", rtol=1e-9
+            )
+            sizes = answer["worst"] * np.geomspace(0.01, 100, 401)
+            over = halving.time(K, sizes, link) / least_time(K, sizes, link)
+            if over.argmax() != 200:
+                raise Wrong("it is further from the bound at another size")
+            n = answer["tenth"]
+            close(halving.time(K, n, link) / least_time(K, n, link), 1.1, "time over bound", rtol=1e-9)
+
+        yield Case((K, 1e5, link.alpha, link.beta), judge, label=f"K = {K}")
+
+
+def by_doing_it(rng):
+    """The rule against workers who take so many local steps that each gets to the end of its run."""
+
+    def chain(d):
+        """Its springs as examples: row i pulls coordinate i + 1 to i, the ends are held at 1 and 0."""
+        return LeastSquares(np.eye(d + 1, d) - np.eye(d + 1, d, k=-1), np.eye(d + 1)[0])
+
+    def work(comm, problem, owner, t):
+        w = np.zeros(problem.d)
+        for _ in range(t):
+            mine = w
+            for _ in range(2 * problem.d):
+                part = np.flatnonzero(owner == comm.rank)
+                mine = mine - 0.6 * problem.grad_sum(mine, part) / problem.N
+            w = doubling.allreduce(comm, mine) / comm.K
+        return max(np.flatnonzero(w), default=-1) + 1
+
+    for K in (2, 3):
+        for t in (1, 2, 3):
+            owner = rng.integers(0, K, 12)
+            owner[:2] = owner[0]
+            found = launch(work, K, chain(11), owner, t).results[0]
+
+            def judge(answer, found=found):
+                close(answer["reached"], float(found), "the number of coordinates", rtol=0.0)
+
+            yield Case((owner, t), judge, label=f"owner = {owner.tolist()}, t = {t}")
+
+
+HIDDEN = {"10.9-3": by_doing_it, "10.9-6": against_labkit}

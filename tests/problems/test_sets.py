@@ -1,0 +1,238 @@
+"""Every solution gets full points, every plausible mistake does not, every untouched stub is todo."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import pkgutil
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import labkit_book.problems.sets
+from labkit_book.problems import check, exercise_set, judge, summary
+
+HERE = Path(__file__).parent
+AGAIN = "run python book/tools/notebooks.py run --all, with the sets' paths"
+SETS = sorted(m.name[1:].replace("_", ".") for m in pkgutil.iter_modules(labkit_book.problems.sets.__path__))
+
+
+@functools.cache
+def key(name: str):
+    """The instructor's key of a set: SOLUTIONS, MUTANTS and, where it has any, HIDDEN cases."""
+    path = HERE / f"key_{name.replace('.', '_')}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+EXERCISES = [(name, id) for name in SETS for id, e in exercise_set(name).items() if not e.rubric]
+IN_WORDS = [(name, id) for name in SETS for id, e in exercise_set(name).items() if e.rubric]
+MUTANTS = [(name, id, i) for name, id in EXERCISES for i in range(len(key(name).MUTANTS[id]))]
+
+
+def verdicts(name: str, id: str, answer):
+    """The notebook's own check, two more with other questions, and the hidden cases."""
+    yield check(id, answer, seed=1)
+    yield solved(name, id)[0] if answer is key(name).SOLUTIONS[id] else check(id, answer)
+    yield check(id, answer, seed=20)
+    hidden = getattr(key(name), "HIDDEN", {}).get(id)
+    if hidden is not None:
+        yield judge(exercise_set(name)[id], answer, hidden(np.random.default_rng(3)))
+
+
+@functools.cache
+def heard(name: str, id: str, i: int):
+    """What a mistake is told, up to the first sentence of its own."""
+    said = []
+    for verdict in verdicts(name, id, key(name).MUTANTS[id][i]):
+        said.append(verdict)
+        if verdict.status == "wrong" and own_sentence(verdict):
+            break
+    return tuple(said)
+
+
+@functools.cache
+def solved(name: str, id: str):
+    """What the notebook's own check says of the solution, and the seconds of the processor that it takes."""
+    began = time.process_time()
+    return check(id, key(name).SOLUTIONS[id]), time.process_time() - began
+
+
+@pytest.mark.parametrize("name,id", EXERCISES)
+def test_the_solution_gets_full_points(name, id):
+    for verdict in verdicts(name, id, key(name).SOLUTIONS[id]):
+        assert verdict.status == "right" and verdict.points == verdict.of > 0, verdict
+
+
+@pytest.mark.parametrize("name,id,i", MUTANTS)
+def test_a_plausible_mistake_does_not(name, id, i):
+    said = heard(name, id, i)
+    assert any(v.status == "wrong" and v.points == 0 and v.message for v in said), said
+    assert all(v.status != "todo" for v in said)
+
+
+# What a judge says of any wrong answer, whatever is behind it.
+GENERIC = re.compile(
+    r"is too (large|small): |is wrong in \d+ of \d+ places|choices are right$|^it raised|should (be|have) |^return "
+)
+
+
+def own_sentence(said) -> str:
+    """What a verdict says of one mistake and of no other: without its case and its numbers; "" if it is generic."""
+    sentence = re.sub(r" \([^()]*(\([^()]*\)[^()]*)*\)$", "", said.message.split("\n  line ")[0])
+    return "" if GENERIC.search(sentence) else re.sub(r"[\d.]+", "#", sentence)
+
+
+@pytest.mark.parametrize("name,id", EXERCISES)
+def test_four_mistakes_at_least_and_each_is_told_what_it_misunderstands(name, id):
+    mutants = key(name).MUTANTS[id]
+    assert len(mutants) >= 4
+    told = []
+    for i in range(len(mutants)):
+        said = {own_sentence(v) for v in heard(name, id, i) if v.status == "wrong"} - {""}
+        assert said, f"MUTANTS[{id!r}][{i}] hears only: {[v.message for v in heard(name, id, i)]}"
+        told.append(said)
+    assert len(set.union(*told)) >= 4, f"fewer than four different sentences: {set.union(*told)}"
+
+
+def numeric(x) -> bool:
+    try:
+        return np.asarray(x).dtype.kind in "iuf" and np.isfinite(np.asarray(x, float)).all()
+    except (TypeError, ValueError):
+        return False
+
+
+def each(it, form):
+    """``it`` with every number or array of numbers in it brought into this form."""
+    if isinstance(it, dict):
+        return {k: each(v, form) for k, v in it.items()}
+    if isinstance(it, tuple) or (isinstance(it, list) and not numeric(it)):
+        return type(it)(each(v, form) for v in it)
+    return form(it) if numeric(it) and not isinstance(it, (bool, np.bool_)) else it
+
+
+FORMS = {
+    "lists": lambda x: np.asarray(x).tolist(),
+    "float32": np.float32,
+    "torch": torch.as_tensor,
+    "numpy's numbers": lambda x: np.asarray(x)[()],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name,id", EXERCISES)
+def test_a_right_answer_in_another_form_is_right(name, id, form):
+    solution, exercise = key(name).SOLUTIONS[id], exercise_set(name)[id]
+    if exercise.function:
+        answer = functools.wraps(solution)(lambda *a: each(solution(*a), FORMS[form]))
+    else:
+        answer = each(solution, FORMS[form])
+    cases = exercise.cases(np.random.default_rng(0))
+    here = (replace(c, world="simulated") if c.world == "processes" else c for c in cases)
+    verdict = judge(exercise, answer, here)
+    assert verdict.status == "right", verdict
+
+
+@pytest.mark.parametrize("name,id", EXERCISES)
+def test_a_cell_answers_while_one_waits(name, id):
+    """At most 2 s, or 15 s with workers: of the processor, so that a busy machine changes nothing."""
+    verdict, spent = solved(name, id)
+    assert verdict.status == "right"
+    workers = any(c.K for c in exercise_set(name)[id].cases(np.random.default_rng(0)))
+    assert spent <= (15 if workers else 2)
+
+
+@pytest.mark.parametrize("name,id", EXERCISES)
+def test_an_untouched_stub_is_todo(name, id):
+    def stub(*args, **kwargs): ...
+
+    def other(*args, **kwargs):
+        raise NotImplementedError
+
+    exercise = exercise_set(name)[id]
+    blanks = [stub, other, None] if exercise.function else [None, ...]
+    for blank in blanks:
+        assert check(id, blank).status == "todo"
+
+
+@pytest.mark.parametrize("name,id", EXERCISES)
+def test_nonsense_is_wrong_and_never_raises(name, id):
+    nonsense = [lambda *a: "words", lambda *a: np.full(3, np.nan), lambda: 0, lambda *a: 1 / 0, 7]
+    if not exercise_set(name)[id].function:
+        nonsense = ["words", {"a": 1}, [1, 2]]
+    for answer in nonsense:
+        verdict = check(id, answer)
+        assert verdict.status == "wrong" and verdict.message, (answer, verdict)
+
+
+@pytest.mark.parametrize("name,id", IN_WORDS)
+def test_an_answer_in_words_is_for_a_human_who_is_told_what_to_look_for(name, id):
+    exercise = exercise_set(name)[id]
+    verdict = check(id)
+    assert (verdict.status, verdict.points, verdict.of) == ("for a human", 0, exercise.points)
+    assert all(what in verdict.message for what, _ in exercise.rubric)
+    assert len(key(name).LOOK_FOR[id]) == len(exercise.rubric)
+    told = "; ".join(key(name).LOOK_FOR[id])
+    assert told not in verdict.message and id not in key(name).MUTANTS
+    assert f"up to {exercise.points} for your words" in str(summary(verdict))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_s_notebook_asks_all_its_exercises_and_has_three_hints_for_each(name):
+    file = f"{name.replace('.', '_').lower()}_exercises.md"
+    source = (HERE.parents[1] / "notebooks" / "exercises" / file).read_text()
+    exercises = exercise_set(name)
+    parts = re.split(r"^## (?=\d+\. )", source, flags=re.M)[1:]
+    assert len(parts) == len(exercises) <= 8
+    for part, (id, e) in zip(parts, exercises.items(), strict=True):
+        assert part.startswith(f"{id.rsplit('-')[1]}. {e.title} ({e.kind}, {e.points} point"), part[:80]
+        assert f'check("{id}"' in part and f"exercise-{id}" in part, f"{id} is not checked in its section"
+        assert not e.function or f"def {e.function}(" in part
+        assert re.findall(r"^:::\{admonition\} Hint (\d)$", part, re.M) == ["1", "2", "3"], id
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_s_stored_notebook_shows_the_verdicts_that_today_s_check_would_give(name):
+    file = f"{name.replace('.', '_').lower()}_exercises.ipynb"
+    cells = json.loads((HERE.parents[1] / "notebooks" / "exercises" / file).read_text())["cells"]
+    outputs = [o["data"] for c in cells for o in c.get("outputs", ()) if "data" in o]
+    shown = [(o["text/plain"], o["text/html"]) for o in outputs if "labkit-verdict" in str(o)]
+    for id, (text, page) in zip(exercise_set(name), shown, strict=True):
+        message = "".join(text).partition("\n  ")[2]  # a stub that returns nothing hears so, by its name
+        today = replace(check(id, None), message=message)
+        assert "".join(text) == str(today), AGAIN
+        assert "".join(page) == today._repr_html_(), AGAIN
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_asks_for_four_kinds_of_work_and_at_most_half_is_building(name):
+    kinds = [e.kind for e in exercise_set(name).values()]
+    assert len(set(kinds)) >= 4, kinds
+    assert kinds.count("build") <= len(kinds) / 2, kinds
+
+
+def on_real_processes(name: str) -> set[str]:
+    """The exercises whose check, or whose measurement, runs on real processes."""
+    file = f"{name.replace('.', '_').lower()}_exercises.md"
+    source = (HERE.parents[1] / "notebooks" / "exercises" / file).read_text()
+    parts = re.split(r"^## (?=\d+\. )", source, flags=re.M)[1:]
+    real = set()
+    for part, (id, e) in zip(parts, exercise_set(name).items(), strict=True):
+        measured = e.kind == "measure" and re.search(r"Processes\(|Emulated\(", part)
+        if measured or any(c.world == "processes" for c in e.cases(np.random.default_rng(0))):
+            real.add(id)
+    return real
+
+
+def test_from_set_10_3_on_something_runs_on_real_processes_and_twelve_exercises_in_all():
+    real = {name: on_real_processes(name) for name in SETS}
+    assert all(real[name] for name in SETS if name not in ("10.1", "10.2")), real
+    assert len(set.union(*real.values())) >= 12
