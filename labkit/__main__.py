@@ -1,4 +1,4 @@
-"""``python -m labkit``: the planner, why a job isn't faster, and what this machine can run."""
+"""``python -m labkit``: why a job isn't faster, and what this machine can run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 
 #: The commands: where each one's ``main(argv) -> int`` is, and what it does.
 COMMANDS = {
-    "plan": ("labkit.plan.command", "which way to train, on how many workers, and why"),
     "why": ("labkit.train.why_command", "where a recorded job's step goes, and what would make it faster"),
     "doctor": ("labkit.doctor", "what this machine can run, and how fast its workers talk"),
 }

@@ -24,7 +24,6 @@ from labkit import machine
 from labkit.collectives import Measured, measure_link
 from labkit.collectives.measure import UP_TO_FLAT
 from labkit.network import Fit
-from labkit.plan.units import written
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 _SIGNS = {True: "✓", False: "✗", None: " "}
@@ -54,8 +53,8 @@ class Report:
         if self.measured is None:
             return None
         link = self.measured.link
-        rates = f"--latency {written(link.alpha, 's')} --network {written(link.beta, 'bytes/s')}"
-        return f"python -m labkit plan --example --transport measured {rates}"
+        rates = f"--latency {1e6 * link.alpha:.4g}us --network {link.beta / 1e9:.4g}GB/s"
+        return f"python -m labkit_book.planner --example --transport measured {rates}"
 
     def data(self) -> dict[str, Any]:
         """All of it as plain data, every number with its unit in the key, for JSON."""

@@ -24,12 +24,12 @@ def reached(*names):
 
 def test_a_change_reaches_the_tests_that_import_it_by_however_many_steps():
     ring = reached("labkit/collectives/ring.py")
-    assert {"collectives/test_allreduce.py", "plan/test_plan.py"} <= ring
+    assert {"collectives/test_allreduce.py", "planner/test_plan.py"} <= ring
     assert "show/test_palette.py" not in ring and "show/test_palette.py" in reached("labkit/show/palette.py")
 
 
 def test_a_change_reaches_the_tests_that_name_it_or_stand_beside_it():
-    assert "plan/test_plan_published.py" in reached("labkit_book/labs/published.toml")
+    assert "planner/test_plan_published.py" in reached("labkit_book/labs/published.toml")
     assert "grader/test_batch.py" in reached("tests/grader/grading_fakes.py")
     assert reached("tests/test_setup.py") == {"test_setup.py"}
 
@@ -42,8 +42,8 @@ def test_quick_tests_come_first_and_there_is_an_end():
 
 
 def test_the_room_that_has_changed_comes_before_what_is_quicker():
-    own, other = ROOT / "tests" / "timing" / "test_order.py", ROOT / "tests" / "plan" / "test_plan.py"
-    took = {"tests/timing/test_order.py": 5.0, "tests/plan/test_plan.py": 1.0}
+    own, other = ROOT / "tests" / "timing" / "test_order.py", ROOT / "tests" / "planner" / "test_plan.py"
+    took = {"tests/timing/test_order.py": 5.0, "tests/planner/test_plan.py": 1.0}
     assert changed.chosen([other, own], 2.6, took, {ROOT / "labkit" / "timing" / "order.py"}) == (
         [own],
         [other],

@@ -11,10 +11,13 @@ import psutil
 import pytest
 
 from labkit import doctor, launch, machine
+from labkit.__main__ import COMMANDS, main
 from labkit.collectives import Measured, ring
 from labkit.collectives.measure import UP_TO_FLAT, _one_message
 from labkit.comm import LaunchError, emulated
-from labkit.network import Link, Sample, fit, read_sweep
+from labkit.network import Link, Sample, fit
+from labkit_book.planner import read_sweep
+from labkit_book.planner.__main__ import main as planner
 
 
 @pytest.fixture
@@ -57,19 +60,17 @@ def test_every_probe_has_a_finding_and_the_planner_s_line_carries_the_measured_l
         {"rounds": 5, "sizes": UP_TO_FLAT}
     ]
     words = shlex.split(report.plan_command)
-    assert words[:4] == ["python", "-m", "labkit", "plan"]
+    assert words[:4] == ["python", "-m", "labkit_book.planner", "--example"]
     assert words[words.index("--latency") + 1] == "100us" and words[words.index("--network") + 1] == "1GB/s"
     assert report.plan_command in str(report) and "a machine of this test" in str(report)
 
 
 def test_the_planner_takes_the_line_as_it_is_printed_and_with_a_job_of_one_s_own(known, capsys):
-    from labkit.__main__ import main
-
     words = shlex.split(doctor.examine().plan_command)[3:]
-    assert main(words) == 0 and "Answer: " in capsys.readouterr().out
+    assert planner(words) == 0 and "Answer: " in capsys.readouterr().out
     words.remove("--example")
     job = "--parameters 25.6M --example-ms 4 --b 32 --K 8 --examples 115M --methods sync --json --no-flips"
-    assert main([*words, *job.split()]) == 0
+    assert planner([*words, *job.split()]) == 0
     cluster = json.loads(capsys.readouterr().out)["inputs"]["cluster"]
     assert cluster["alpha_s"] == pytest.approx(1e-4) and cluster["beta_bytes_per_s"] == pytest.approx(1e9)
 
@@ -275,5 +276,13 @@ def test_on_this_machine_it_measures_and_leaves_no_process_behind():
         link = report["measured"]["allreduce"]
         low, high = link["alpha_interval_s"]
         assert 1e-7 < low <= link["alpha_s"] <= high and link["beta_bytes_per_s"] > 1e6
-        assert report["plan_command"].startswith("python -m labkit plan ")
+        assert report["plan_command"].startswith("python -m labkit_book.planner ")
     assert {p.pid for p in psutil.Process().children(recursive=True)} <= before
+
+
+def test_bare_labkit_tells_what_exists_and_another_command_is_refused(capsys):
+    assert main([]) == 0
+    assert set(COMMANDS) <= set(capsys.readouterr().out.split())
+    assert main(["dcotor"]) == 2
+    out, err = capsys.readouterr()
+    assert not out and "the command must be one of why, doctor, got 'dcotor'" in err

@@ -63,7 +63,6 @@ import sys
 sys.path[:] = [sys.argv[1], *sys.path]
 import numpy as np
 import labkit, pkgutil, importlib
-from labkit.__main__ import main
 from labkit import Link, Simulated, launch
 from labkit.collectives import ring
 from labkit.learn import shakespeare
@@ -95,9 +94,10 @@ for needy in (
 assert importlib.util.find_spec("labkit_book") is None
 sys.path.append(sys.argv[2])
 from labkit_book import check
+from labkit_book.planner.__main__ import main
 def step(comm, batches, w, eta, decay, c): ...
 assert check("10.3-1", step).status == "todo"
-sys.exit(main(["plan", "--example"]))
+sys.exit(main(["--example"]))
 """
 
 
@@ -138,7 +138,7 @@ def test_installed_beside_these_two_alone_it_imports_simulates_and_says_what_the
     others = ["scipy", "torch", *["matplotlib"] * 4, "ipywidgets"]
     assert [said[0], *said[2:]] == [f"ImportError: {needs(other)}" for other in others]
     assert done.returncode == 2  # the planner's example, on stderr after its arguments
-    assert done.stderr.splitlines()[-1] == f"labkit plan: {needs('scipy')}"
+    assert done.stderr.splitlines()[-1] == f"labkit_book.planner: {needs('scipy')}"
 
 
 # -- what is asked for is ours, or one of our requirements --------------------------------------------------------

@@ -97,7 +97,7 @@ class Fit:
     def doubt(self) -> str:
         """What speaks against the model, in words; empty where nothing does (and, wrongly, in at most 1 of 20 fits).
 
-        Residuals that follow the size, or that rise or fall with K for the longest vectors. `Curve` says more.
+        Residuals that follow the size, or that rise or fall with K for the longest vectors.
         """
         where = np.array([(s.K, s.nbytes) for s in self.samples])
         order = np.lexsort(where.T[::-1])

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from labkit.checks import FloatArray
-from labkit.plan.case import FIXED_SHARE, Case
-from labkit.plan.method import parse_method
-from labkit.plan.row import AS_RUN, CLOCKED, LOST_RANGE, MEASURED_RANGE, Row
+from labkit_book.planner.case import FIXED_SHARE, Case
+from labkit_book.planner.method import parse_method
+from labkit_book.planner.row import AS_RUN, CLOCKED, LOST_RANGE, MEASURED_RANGE, Row
 
 #: A data sheet's rate between two GPUs of a host, one way, bytes a second: PCIe 3.0 x16 (4.0 for an A100 or H100), six links
 #: of a V100, twelve of an A100 through a switch; where nobody says, a guess.

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labkit.plan.command import main as plan
 from labkit.train.recorder import Recording
+from labkit_book.planner.__main__ import main as plan
 
 PAGE = (Path(__file__).parents[2] / "book" / "reports.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
@@ -55,7 +55,9 @@ def test_the_recordings_are_those_of_the_samples(seed, said, tmp_path, monkeypat
 )  # fmt: skip
 def test_the_planner_says_what_the_sample_says(network, method, said, capsys):
     command = (
-        re.search(r"python -m labkit plan (--.*?)\n> ```", PAGE, re.S)[1].translate({62: "", 92: ""}).split()
+        re.search(r"python -m labkit_book.planner (--.*?)\n> ```", PAGE, re.S)[1]
+        .translate({62: "", 92: ""})
+        .split()
     )
     command[command.index("--network") + 1], command[command.index("--methods") + 1] = network, method
     plan(command)

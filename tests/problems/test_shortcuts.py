@@ -48,7 +48,7 @@ def of_labkit() -> dict[str, Callable[..., Any]]:
     """Every function and class that a room shows, and every method of an object that it shows, by its name."""
     found: dict[str, Callable[..., Any]] = {}
     rooms = {m.name for m in pkgutil.iter_modules(labkit.__path__, "labkit.")}
-    for name in sorted(rooms - {"labkit.doctor", "labkit.__main__"}):
+    for name in sorted(rooms - {"labkit.doctor", "labkit.__main__"} | {"labkit_book.planner"}):
         for shown, value in vars(importlib.import_module(name)).items():
             if shown.startswith("_"):
                 continue

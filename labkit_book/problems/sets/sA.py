@@ -337,7 +337,7 @@ def _times(rng: np.random.Generator) -> Iterator[Case]:
         yield Case((m, p, g, f), steps(right), label=label, mistakes=slips)
 
 
-_MEMORY = "labkit.plan.memory.zero_"
+_MEMORY = "labkit_book.planner.memory.zero_"
 EXERCISES = (
     Exercise("A-1", "What the overlap hides", "measure", 3, "", _overlap, (1,)),
     Exercise("A-2", "Kept, and held for a moment", "derive", 3, "memory", _memory, (2,), (), (_MEMORY + "memory",)),
