@@ -16,7 +16,7 @@ from api_source import Entry
 
 ROOMS = (
     "labkit.comm", "labkit.collectives", "labkit.timing", "labkit.network", "labkit.learn", "labkit.compress",
-    "labkit.train", "labkit.show", "labkit_book.problems", "labkit_book.planner",
+    "labkit.train", "labkit.show", "labkit_book.problems", "labkit_book.planner", "labkit_book.zero",
 )  # fmt: skip
 PLACE = re.compile(r"^% names of (labkit(?:_book)?\.\w+)$", re.MULTILINE)
 CODE = re.compile(r"(``.+?``|`[^`\n]+`)")

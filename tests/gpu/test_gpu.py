@@ -167,8 +167,7 @@ def test_torchs_ddp_and_ours_take_the_steps_of_one_worker(K):
 @WORKERS
 def test_the_three_stages_of_zero_take_the_steps_of_one_worker(K):
     def f(comm):
-        from labkit.train.zero import Zero1, Zero2
-        from labkit.train.zero3 import Zero3
+        from labkit_book.zero import Zero1, Zero2, Zero3
 
         found = []
         for stage in Zero1, Zero2, Zero3:

@@ -27,7 +27,7 @@ from labkit.comm.base import Comm
 from labkit.train.agree import adopt, release, trainable
 from labkit.train.arrivals import Arrivals
 from labkit.train.buckets import BUCKET_BYTES, assign
-from labkit.train.flat import Flat, storage_bytes
+from labkit_book.zero.flat import Flat, storage_bytes
 
 
 class Sharded:

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from labkit.collectives import all_gather
 from labkit.comm.base import Comm
-from labkit.train.zero import Zero2
+from labkit_book.zero.zero import Zero2
 
 
 class Zero3(Zero2):

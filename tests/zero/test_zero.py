@@ -15,9 +15,8 @@ from torch.nn import functional as F  # noqa: E402
 from labkit import Processes, launch  # noqa: E402
 from labkit.comm import RankError  # noqa: E402
 from labkit.train.char_model import CharTransformer  # noqa: E402
-from labkit.train.zero import Zero1, Zero2  # noqa: E402
-from labkit.train.zero3 import Zero3  # noqa: E402
 from labkit_book.planner.memory import MIXED, SINGLE, zero_bytes  # noqa: E402
+from labkit_book.zero import Zero1, Zero2, Zero3  # noqa: E402
 
 STAGES = {1: Zero1, 2: Zero2, 3: Zero3}
 ADAMW = {"lr": 0.01, "weight_decay": 0.1}
