@@ -38,8 +38,10 @@ the CPU where there is no GPU, so the same cells run on either.
 
 What torch computes, in some of its cells at least, is on the GPU in {n_on} of the {n} labs:
 {on}.
+
 On the CPU, with or without a GPU, stay {n_off}:
 {off}.
+
 Messages between workers (`send`, `recv`, `recv_any`, and so labkit's own all-reduces) always travel through gloo: what lies
 on a GPU is copied to host memory, sent, and copied back. nccl would run the messages of a pair of workers in the order in
 which each of the two issued them, so two workers that both receive first would wait for ever, and it has no `recv_any`.

@@ -106,8 +106,9 @@ def convert(md: Path, address: str = "") -> Any:
     """The unexecuted notebook of `md`; cells that the present .ipynb already has keep their ids."""
     nb, old = read_source(md, address), stored(md.with_suffix(".ipynb")).cells
     for cell, j in zip(nb.cells, map_outputs_to_inputs(nb.cells, old), strict=True):
-        if j is not None and "id" in old[j]:
-            cell["id"] = old[j]["id"]
+        before = old[j].get("id", "") if j is not None else ""
+        if before and not any(name.startswith("labkit-") for name in (before, cell["id"])):  # a tool's own
+            cell["id"] = before
     return nb
 
 

@@ -198,8 +198,8 @@ def test_models_that_step_in_turn_are_recorded_together():
                 optimizer.step()
         return recorder.report()
 
-    recording = launch(in_turn, 3, 25, world="processes").results[0]
-    assert recording.timeline.T == 49
+    recording = launch(in_turn, 3, 60, world="processes").results[0]
+    assert recording.timeline.T == 119
     second = recording.timeline.arrivals_s[:, ::2]  # the first mark is the second model's first step
     assert (second.argmax(axis=0) == 1).mean() > 0.8
     assert 1 in recording.ranks.stragglers

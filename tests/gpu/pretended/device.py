@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -44,11 +44,27 @@ class Event:
         return 1e3 * (later.at - self.at)
 
 
+class Stream(int):
+    """A device's only queue, by the device's number: what waits for another stream is done already."""
+
+    def __new__(cls, device: Any = None, **settings: Any) -> Stream:
+        return super().__new__(cls, DEVICE_MODULE.current if device is None else device)
+
+    def wait_stream(self, other: Stream) -> None: ...
+
+    def wait_event(self, event: Event) -> None: ...
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+
 class Devices:
     """What torch calls a device module, ``torch.pretend``: how many there are, and which is the current one."""
 
     current = 0
-    Event = Event
+    Event, Stream = Event, Stream
 
     def device_count(self) -> int:
         return int(os.environ.get(DEVICES, "1"))
@@ -65,9 +81,11 @@ class Devices:
     def set_device(self, device: Any) -> None:
         self.current = _index(torch.device(device) if isinstance(device, str) else device)
 
-    def current_stream(self, device: Any = None) -> int:
-        """A device has one queue, called by its number."""
-        return self.current if device is None else _index(torch.device(device))
+    def current_stream(self, device: Any = None) -> Stream:
+        return Stream(self.current if device is None else _index(torch.device(device)))
+
+    def stream(self, stream: Stream | None) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @contextmanager
     def device(self, device: Any) -> Iterator[None]:
@@ -158,6 +176,8 @@ class There(torch.Tensor):
 
 def _kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Any operation with a tensor or a result on a device."""
+    if op.namespace == "_c10d_functional":
+        return _functional(op, *args)
     copies, indexes = (word in op._schema.name for word in ("copy", "index"))
     there = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, There)]
     if not copies and len(found := {x.device for x in there if x.dim()}) > 1:
@@ -185,6 +205,18 @@ def _kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
         return given[id(x)] if id(x) in given else There(x, index) if isinstance(x, torch.Tensor) else x
 
     return pytree.tree_map(up, out)
+
+
+def _functional(op: Any, x: torch.Tensor, *args: Any) -> torch.Tensor:
+    """What a DTensor asks of its group: whatever it is, the tensors stay where they are."""
+    if op._opname in ("wait_tensor", "_wrap_tensor_autograd"):
+        return x
+    if op._opname != "all_gather_into_tensor":
+        raise NotImplementedError(f"{op} on a pretended device")
+    size, name = args
+    together = x.new_empty(size * x.shape[0], *x.shape[1:])
+    torch.distributed.distributed_c10d._resolve_process_group(name)._allgather_base(together, x).wait()
+    return together
 
 
 def use() -> None:
