@@ -77,6 +77,7 @@ def tests(name: str, limit_s: float, words: str, env: Mapping[str, str] = Mappin
     options = ["-v", "-rs", "--tb=line", "-m", "gpu", "-k", words]
     # a lent machine may have another pytest, fewer of its plugins, and lack what one of the files imports
     options += ["-c", os.devnull, f"--rootdir={ROOT}", "--import-mode=importlib", "-p", "no:cacheprovider"]
+    options += ["-o", f"pythonpath={ROOT / 'book' / 'tools'}"]  # which the tests' conftest imports from
     options.append("--continue-on-collection-errors")
     if importlib.util.find_spec("psutil") is None:
         options.append("--noconftest")

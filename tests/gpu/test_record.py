@@ -63,3 +63,11 @@ def test_all_parts_end_within_the_ten_minutes_and_the_labs_get_what_is_left():
         assert parts[0].name.startswith("messages")
     left = iter([100.0, 20.0, 3.0, *[2.0] * 100])
     assert [part.limit_s for part in record.cells_of("cuda", lambda: next(left))] == [record.LAB_S, 20.0]
+
+
+def test_the_parts_that_run_tests_find_them_and_skip_where_there_is_no_gpu():
+    """Though they leave the project's own settings of pytest aside."""
+    part = record.tests("the clock", 60, record.CLOCK)
+    with record.environment(0) as env:
+        line = record.run(part, env)
+    assert line["ended"] == "not run" and "GPU" in line["why"], line
