@@ -40,7 +40,7 @@ WHOLE_S = 585.0  # for everything, so that all is over within ten minutes
 #: Words of which one is in the names of the tests that a part runs, of those marked gpu.
 MESSAGES = "live_on or all_reduce or receive_first or comes_first or somebody_made"
 MEMORY, TRAINING, CLOCK = "memory or result_on", "ddp or zero or recorder or compressed", "clock"
-MACHINE_S, LAB_S = 25, 60  # for the first question, and for the cells of a lab that use a device or processes
+MACHINE_S, LAB_S = 25, 90  # for the first question, and for the cells of a lab that use a device or processes
 MISSING = re.compile(r"No module named '?([\w.]+)|this needs (\w+), which is not installed")
 
 
