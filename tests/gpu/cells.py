@@ -67,11 +67,11 @@ def _touches(statement: ast.stmt, made: set[str]) -> bool:
 
 def needed(cells: list[str], chosen: set[int]) -> list[str]:
     """The chosen cells, and before them those that make what they take, in order."""
-    pending = sorted(chosen)
+    known, pending = [names(code) for code in cells], sorted(chosen)
     while pending:
         i = pending.pop()
-        for name in names(cells[i])[1]:
-            makers = [j for j in range(len(cells)) if j != i and name in names(cells[j])[0]]
+        for name in known[i][1]:
+            makers = [j for j, (made, _) in enumerate(known) if j != i and name in made]
             # the last one before it; for what a function calls, the first one after it
             maker = max((j for j in makers if j < i), default=min(makers, default=i))
             if maker not in chosen:
