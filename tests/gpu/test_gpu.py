@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -44,14 +45,18 @@ def examples(rank: int, device: str = "cpu") -> torch.Tensor:
     return torch.randn(5, 6, generator=torch.Generator().manual_seed(rank), dtype=torch.float64).to(device)
 
 
-def trained(K: int, steps: int = 3) -> torch.Tensor:
-    """What one worker learns on the CPU from all K workers' examples: the parameters, in one vector."""
-    net, together = model(0), torch.cat([examples(k) for k in range(K)])
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
+def train(net: torch.nn.Module, optimizer: Any, x: torch.Tensor, steps: int = 3) -> None:
+    """Steps down the mean square of what the network makes of x."""
     for _ in range(steps):
         optimizer.zero_grad()
-        net(together).square().mean().backward()
+        net(x).square().mean().backward()
         optimizer.step()
+
+
+def trained(K: int) -> torch.Tensor:
+    """What one worker learns on the CPU from all K workers' examples: the parameters, in one vector."""
+    net, together = model(0), torch.cat([examples(k) for k in range(K)])
+    train(net, torch.optim.AdamW(net.parameters(), lr=0.05), together)
     return torch.nn.utils.parameters_to_vector(net.parameters()).detach()
 
 
@@ -150,12 +155,8 @@ def test_torchs_ddp_and_ours_take_the_steps_of_one_worker(K):
         found = []
         for wrap in torch.nn.parallel.DistributedDataParallel, lambda net: DDP(comm, net):
             net = model(comm.rank, comm.device)
-            ddp, x = wrap(net), examples(comm.rank, comm.device)
-            optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
-            for _ in range(3):
-                optimizer.zero_grad()
-                ddp(x).square().mean().backward()
-                optimizer.step()
+            ddp, optimizer = wrap(net), torch.optim.AdamW(net.parameters(), lr=0.05)
+            train(ddp, optimizer, examples(comm.rank, comm.device))
             found.append(vector_of(net))
         return found
 
@@ -173,11 +174,7 @@ def test_the_three_stages_of_zero_take_the_steps_of_one_worker(K):
         for stage in Zero1, Zero2, Zero3:
             net = model(comm.rank, comm.device)
             optimizer = stage(comm, net, torch.optim.AdamW, lr=0.05)
-            x = examples(comm.rank, comm.device)
-            for _ in range(3):
-                optimizer.zero_grad()
-                net(x).square().mean().backward()
-                optimizer.step()
+            train(net, optimizer, examples(comm.rank, comm.device))
             with optimizer.gathered():
                 found.append(vector_of(net))
         return found
@@ -198,10 +195,7 @@ def test_a_compressed_gradient_goes_through_ddp_and_all_ranks_agree(K):
             net = torch.nn.parallel.DistributedDataParallel(model(0, comm.device).float())
             net.register_comm_hook(Compression(scheme), compression_hook)
             optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-            for _ in range(4):
-                optimizer.zero_grad()
-                net(examples(comm.rank, comm.device).float()).square().mean().backward()
-                optimizer.step()
+            train(net, optimizer, examples(comm.rank, comm.device).float(), steps=4)
             found.append(vector_of(net))
         return found
 
