@@ -67,7 +67,7 @@ def requirements(extra: str | None = None) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = list(project["dependencies"]) if extra is None else []
     for line in project["optional-dependencies"][extra] if extra else ():
-        own = re.fullmatch(r"distributed-optimisation-labkit\[(.+)\]", line)
+        own = re.fullmatch(rf"{project['name']}\[(.+)\]", line)
         found += [r for name in own[1].split(",") for r in requirements(name.strip())] if own else [line]
     return found
 

@@ -21,13 +21,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("labkit", "labkit_book")
 
 
 def test_the_wheel_carries_every_file_of_both_packages_and_no_other(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     own = {name for name in names if ".dist-info/" not in name}
-    files = (p for package in PACKAGES for p in (ROOT / package).rglob("*") if p.is_file())
+    files = (p for package in closure.PACKAGES for p in (ROOT / package).rglob("*") if p.is_file())
     left = ("__pycache__", ".ipynb_checkpoints")
     assert own == {p.relative_to(ROOT).as_posix() for p in files if p.parent.name not in left}
     assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
@@ -154,7 +153,7 @@ def requirements() -> set[str]:
 
 def advised() -> Iterator[tuple[Path, str]]:
     """(file, what it advises to install), a word each, in everything that a reader may see; not `.`, what is there."""
-    folders = [ROOT / name for name in (*PACKAGES, "book", "notebooks")]
+    folders = [ROOT / name for name in (*closure.PACKAGES, "book", "notebooks")]
     files = [p for folder in folders for p in folder.rglob("*.*")] + [ROOT / "README.md"]
     for path in files:
         if path.suffix not in (".py", ".md", ".js", ".txt", ".yml", ".ipynb", ".html", ""):

@@ -9,6 +9,8 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+import closure
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 #: What pip knows labkit by, the wheel's file name, and where it lies in the built book.
@@ -26,7 +28,7 @@ def make(folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as source:
         for name in ("pyproject.toml", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, source)
-        for package in ("labkit", "labkit_book"):
+        for package in closure.PACKAGES:
             shutil.copytree(ROOT / package, Path(source, package), ignore=skip)
         offline = ["--no-build-isolation", "--no-deps", "--no-index"]
         command = [sys.executable, "-m", "pip", "wheel", "-q", *offline, "-w", folder.resolve(), "."]
