@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lab notebooks sweeps seeds pdf slides bench gpu lowest newest colab clean
+.PHONY: help book test check lab notebooks sweeps elsewhere pdf slides bench gpu lowest newest colab clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -30,20 +30,20 @@ book: $(READY)  ## build the book from the committed, executed notebooks and say
 test: $(READY)  ## everything that CI checks, stage by stage; some of it: STAGES="lint types"
 	@$(PY) tests/stages.py $(STAGES)
 
-check: $(READY)  ## in a minute and a half, what your change is most likely to have broken; since: BASE=main
+check: $(READY)  ## first of all, what your change is most likely to have broken; since: BASE=main
 	@$(PY) tests/changed.py --base $(or $(BASE),main)
 
 lab: $(READY)  ## open JupyterLab at the contents, in reading order
 	@$(PY) -m jupyter lab --config=book/lab/config.py
 
-notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has changed; ALL=1: all of them
-	@$(PY) book/tools/notebooks.py run $(if $(ALL),--all)
+notebooks: $(READY)  ## re-execute the notebooks whose text, or labkit, has changed; ALL=1: all; BUSY=1: beside other work
+	@$(PY) book/tools/notebooks.py run $(if $(ALL),--all) $(if $(BUSY),--busy)
 
 sweeps: $(READY)  ## recompute the long sweeps that labs plot; one of them: NAME=10_2_critical
-	@$(PY) book/tools/sweeps.py $(NAME)
+	@$(PY) book/tools/sweeps.py $(if $(BUSY),--busy) $(NAME)
 
-seeds: $(READY)  ## which verdicts would change under other seeds; other starts: STARTS="7 70"
-	@$(PY) book/tools/other_seeds.py $(STARTS)
+elsewhere: $(READY)  ## which verdicts would be another on other data, sizes, schedules; of some labs: LABS="10_2 10_8"
+	@$(PY) tests/claims/elsewhere.py $(LABS)
 
 pdf: book  ## print the built book to one PDF (needs a Chromium)
 	@$(PY) book/tools/pdf.py
@@ -54,11 +54,7 @@ slides: $(READY)  ## slides of the labs, in _build/slides; of one: LAB=10_5_all_
 bench: $(READY)  ## the performance table, ours beside its peers; the book's page is made of it
 	@$(PY) tests/bench/run.py
 	@$(PY) tests/bench/timing.py
-	@$(PY) tests/bench/predict.py
 	@$(PY) tests/bench/train.py
-	@$(PY) tests/bench/grading.py
-	@$(PY) tests/bench/traces.py
-	@$(PY) tests/bench/why.py
 
 gpu: $(READY)  ## on a machine with GPUs, in ten minutes: its tests and the labs, in book/results/<device>.json
 	@$(PY) tests/gpu/record.py

@@ -25,8 +25,6 @@ What the ring costs, here for 4 MB among 4 workers at 1 Gbit/s:
 The names below are loaded when they are first used, so that ``import labkit`` costs nothing.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +35,16 @@ if TYPE_CHECKING:
     from labkit.timing import Timeline
 
 __version__ = "0.1.0"
-__all__ = ["Comm", "Emulated", "Link", "Processes", "Run", "Simulated", "Timeline", "launch"]
+__all__ = [
+    "Comm",
+    "Emulated",
+    "Link",
+    "Processes",
+    "Run",
+    "Simulated",
+    "Timeline",
+    "launch",
+]
 
 _HOME = dict.fromkeys(__all__, "labkit.comm") | {
     "Link": "labkit.network",

@@ -1,19 +1,12 @@
-"""Evidence: what a conclusion drawn from seeded runs rests on.
-
-A number from one seed is an anecdote. Here a seeded experiment is run several times and gives an estimate with an interval
-(``repeat``); arriving at a target means to reach it *and stay* (``reach_and_stay``); and all that is compared is tuned on
-one written grid (``tune``).
-
-Sources: Efron & Tibshirani 1993, *An Introduction to the Bootstrap*, chapter 14 (the interval of a mean, by scipy); David &
-Nagaraja 2003, *Order Statistics*, section 7.1 (the interval of a median, which holds for any law).
+"""Evidence: what a conclusion drawn from seeded runs rests on. The intervals: Efron and Tibshirani 1993, *An Introduction to
+the Bootstrap*, chapter 14; David and Nagaraja 2003, *Order Statistics*, section 7.1 (of a median, for any law).
 """
-
-from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -22,20 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from labkit import extras
 from labkit.checks import integer
 
-OTHER_SEEDS = "LABKIT_SEEDS"
-
 
 def seeds(n: int) -> range:
-    """``n`` >= 1 seeds, 0 to n - 1; others where the environment variable LABKIT_SEEDS says where to start.
-
-    A lab that takes its seeds from here can be asked whether its verdicts hold under others. ValueError for n < 1, or where
-    the variable holds no whole number >= 0.
-    """
+    """``n`` >= 1 seeds, from 0 on, or from where LABKIT_SEEDS in the environment says. ValueError for other than numbers."""
     integer("n", n, least=1)
-    start = os.environ.get(OTHER_SEEDS, "0")
-    if not start.isdecimal():
-        raise ValueError(f"{OTHER_SEEDS} must be a whole number >= 0, got {start!r}")
-    return range(int(start), int(start) + n)
+    first = os.environ.get("LABKIT_SEEDS", "0")
+    if not first.isdecimal():
+        raise ValueError(f"LABKIT_SEEDS must be a whole number >= 0, got {first!r}")
+    return range(int(first), int(first) + n)
 
 
 @dataclass(frozen=True)
@@ -56,72 +43,83 @@ class Estimate:
         return f"{self:.3g}"
 
     def __format__(self, spec: str) -> str:
-        n, said = len(self.values), [format(x, spec) for x in (self.center, self.low, self.high)]
-        return f"{said[0]} ({said[1].strip()} to {said[2].strip()}, {n} seeds)"
+        low, high = format(self.low, spec).strip(), format(self.high, spec).strip()
+        return (
+            f"{format(self.center, spec)} ({low} to {high}, {len(self.values)} seeds)"
+        )
 
 
 def mean(values: ArrayLike, level: float = 0.95) -> Estimate:
-    """The mean of R >= 5 runs and its interval, by scipy's bias-corrected bootstrap.
+    """The mean of R >= 5 runs, (R,) finite ``values``, and its interval, by scipy's bias-corrected bootstrap.
 
-    values: (R,) finite. With as few as 5 runs the interval is too narrow: of normal values it holds the mean about 17
-    times in 20, not 19. ValueError for fewer runs, or for a value that is not finite: a run that never arrived
-    has no place in a mean (take the median).
+    With as few as 5 runs the interval is too narrow: of normal values it holds the mean about 17 times in 20, not 19.
     """
     x = _runs(values)
     if not np.isfinite(x).all():
-        raise ValueError(f"values must be finite for a mean, got {x.tolist()}: take the median")
+        raise ValueError(
+            f"values must be finite for a mean, got {x.tolist()}: take the median"
+        )
     center = float(x.mean())
     # In whole numbers, whose sums are exact: resamples that tie with x then do so on every machine.
     unit = float(np.abs(x).max()) / 2**40 or 1.0
     whole = np.rint(x / unit)
     if np.ptp(whole) == 0:
         return Estimate(center, center, center, level, x)
-    found = extras.scipy("stats").bootstrap(
-        (whole,), np.mean, confidence_level=level, random_state=np.random.default_rng(0)
-    )
+    rng = np.random.default_rng(0)
+    bootstrap = extras.scipy("stats").bootstrap
+    found = bootstrap((whole,), np.mean, confidence_level=level, random_state=rng)
     low, high = found.confidence_interval
     return Estimate(center, unit * float(low), unit * float(high), level, x)
 
 
 def median(values: ArrayLike, level: float = 0.95) -> Estimate:
-    """The median of R >= 5 runs, between two of the runs themselves.
+    """The median of R >= 5 runs, between two of the runs themselves; ``inf`` for a run that never arrived.
 
-    values: (R,); ``inf`` for a run that never arrived. The interval is the narrowest pair of order statistics, equally far
-    from both ends, that holds the median of *any* continuous law with probability ``level``; where even the smallest and the
-    largest run do not (R = 5: 0.9375), it is those two. ``level`` of what is returned is that probability, exactly.
+    The interval is the narrowest pair of order statistics, equally far from both ends, that holds the median of *any*
+    continuous law with probability ``level`` (or the widest; R = 5: 0.9375), which the result gives exactly.
     """
     x = np.sort(_runs(values))
     n = len(x)
     # From the j-th smallest to the j-th largest: missed if fewer than j of n fair coins fall either way.
-    missed = [2 * sum(math.comb(n, i) for i in range(j)) / 2**n for j in range(1, (n + 1) // 2 + 1)]
-    j = max((j for j, p in enumerate(missed, 1) if 1 - p >= level), default=1)
+    few = accumulate(math.comb(n, i) for i in range((n + 1) // 2))
+    holds = [1 - 2 * ways / 2**n for ways in few]
+    j = max(sum(h >= level for h in holds), 1)
     # numpy's median would make nan of the mean of two infinite runs.
     lower, upper = x[(n - 1) // 2], x[n // 2]
     center = float(lower if lower == upper else (lower + upper) / 2)
-    return Estimate(
-        center, float(x[j - 1]), float(x[n - j]), 1 - missed[j - 1], np.array(values, dtype=np.float64)
-    )
+    given = np.array(values, dtype=np.float64)
+    return Estimate(center, float(x[j - 1]), float(x[n - j]), holds[j - 1], given)
 
 
 def repeat(
-    experiment: Callable[[int], float], n: int = 5, of: Callable[[ArrayLike], Estimate] = mean
+    experiment: Callable[..., float],
+    n: int = 5,
+    of: Callable[[ArrayLike], Estimate] = mean,
+    data: Callable[[int], Any] | None = None,
 ) -> Estimate:
     """Run ``experiment(seed)`` for ``seeds(n)`` and estimate: its ``mean``, or its ``median``.
 
-    To compare two things, let one experiment run both from the same seed and return the difference or the ratio.
+    Every run draws its data anew, ``data(seed)``, so that the interval covers other data and not only another order of the
+    same; the experiment is then ``experiment(data(seed), seed)``. To compare two things, return their difference or ratio.
 
-    >>> rolled = repeat(lambda seed: np.random.default_rng(seed).integers(1, 7, size=600).mean(), n=5)
+    >>> rolled = repeat(lambda dice, seed: dice.mean(), data=lambda seed: np.random.default_rng(seed).integers(1, 7, 600))
     >>> rolled.low < 3.5 < rolled.high
     True
     """
-    return of([float(experiment(seed)) for seed in seeds(n)])
+    return of(
+        [
+            float(experiment(seed) if data is None else experiment(data(seed), seed))
+            for seed in seeds(n)
+        ]
+    )
 
 
-def reach_and_stay(values: Iterable[float], target: float, stay: int | None = None) -> int | None:
-    """The first index from which on ``values`` are at most ``target``; None if there is none.
+def reach_and_stay(
+    values: Iterable[float], target: float, stay: int | None = None
+) -> int | None:
+    """The first index from which on ``values`` are at most ``target``; None if there is none. A nan is above every target.
 
-    values: (T,) losses, say. stay: for so many values in a row, >= 1, all of them recorded; None: to the end of the record.
-    A nan is above every target.
+    stay: for so many values in a row, all of them recorded; None: to the end of the record.
 
     >>> reach_and_stay([9, 2, 5, 3, 1, 1], target=3), reach_and_stay([9, 2, 5, 3, 1, 1], target=3, stay=1)
     (3, 1)
@@ -132,18 +130,15 @@ def reach_and_stay(values: Iterable[float], target: float, stay: int | None = No
         first = int(above[-1]) + 1 if len(above) else 0
         return first if first < len(below) else None
     integer("stay", stay, least=1)
-    for first in range(len(below) - stay + 1):
-        if below[first : first + stay].all():
-            return first
-    return None
+    starts = range(len(below) - stay + 1)
+    return next(
+        (first for first in starts if below[first : first + stay].all()), None
+    )
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best of a grid. best: the point with the least score. scores: one per point of ``grid``, ``inf`` for a failure.
-
-    at_edge: whether the best is the grid's first or last point, so that a wider grid might find a better one.
-    """
+    """The best of a grid. best: the point with the least score. scores: one per point of ``grid``, ``inf`` for a failure."""
 
     best: Any
     score: float
@@ -152,6 +147,7 @@ class Tuned:
 
     @property
     def at_edge(self) -> bool:
+        """Whether the best is the grid's first or last point, so that a wider grid might find a better one."""
         return self.best in (self.grid[0], self.grid[-1])
 
 
@@ -164,18 +160,22 @@ def tune(score: Callable[[Any], float | None], grid: Sequence[Any]) -> Tuned:
     0.2
     """
     points = tuple(grid)
-    if not points:
-        raise ValueError("grid must hold at least one point, got none")
     given = [score(point) for point in points]
-    scores = tuple(math.inf if s is None or math.isnan(s) else float(s) for s in given)
-    least = int(np.argmin(scores))
-    if math.isinf(scores[least]):
-        raise ValueError(f"no point of the grid {points} arrives: widen it, or let the runs be longer")
-    return Tuned(points[least], scores[least], points, scores)
+    scores = tuple(
+        math.inf if s is None or math.isnan(s) else float(s) for s in given
+    )
+    least = min(scores, default=math.inf)
+    if math.isinf(least):
+        raise ValueError(
+            f"no point of the grid {points} arrives: widen it, or run longer"
+        )
+    return Tuned(points[scores.index(least)], least, points, scores)
 
 
 def _runs(values: ArrayLike) -> NDArray[np.float64]:
     x = np.array(values, dtype=np.float64)
     if x.ndim != 1 or len(x) < 5 or np.isnan(x).any():
-        raise ValueError(f"values must be at least 5 numbers, one per run, got {x.tolist()!r}")
+        raise ValueError(
+            f"values must be 5 or more numbers, one per run, got {x.tolist()}"
+        )
     return x

@@ -1,6 +1,4 @@
-"""What labkit can do without, in a sentence for who lacks it. It and its simulated world need numpy and greenlet alone."""
-
-from __future__ import annotations
+"""What labkit can do without, in a sentence for who lacks it. It and its simulated world need numpy alone."""
 
 import importlib
 from typing import Any
@@ -14,10 +12,8 @@ def need(module: str, install: str = "") -> Any:
     except ModuleNotFoundError as error:
         if error.name not in (package, module):
             raise
-        raise ImportError(
-            f"this needs {package}, which is not installed: pip install {install or package}",
-            name=package,
-        ) from None
+        says = f"this needs {package}, which is not installed: pip install {install or package}"
+        raise ImportError(says, name=package) from None
 
 
 def scipy(part: str) -> Any:

@@ -1,57 +1,46 @@
 """What this machine is, for the label under every measured number."""
 
-from __future__ import annotations
-
+import importlib
+import math
 import os
 import platform
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from labkit.extras import need
+from typing import Any, NamedTuple
 
 ACCELERATOR = "cuda"  # torch's name of the device that labs and workers compute on, where there is one
 
 #: Bits in which a GPU says what holds its clock down (NVML, nvmlClocksEventReason...), and whether that is a fault.
 HELD_BY = {
-    0x01: ("nothing to do", False), 0x04: ("its power cap", False), 0x08: ("a hardware slowdown", True),
-    0x20: ("heat, by the driver", True), 0x40: ("heat, by the hardware", True), 0x80: ("the power supply's brake", True),
-}  # fmt: skip
+    0x01: ("nothing to do", False),
+    0x04: ("its power cap", False),
+    0x08: ("a hardware slowdown", True),
+    0x20: ("heat, by the driver", True),
+    0x40: ("heat, by the hardware", True),
+    0x80: ("the power supply's brake", True),
+}
 
 
 def cpu_name() -> str:
     """The processor's own name, or its architecture where the system does not tell."""
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return " ".join(line.split(":", 1)[1].split())
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """How many cores this process may use: those it may run on, or what its control group grants if less."""
+    some = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def quota() -> float | None:
-    """How many cores' worth of time this process's control group grants it; None where it has no limit.
-
-    Source: cgroup v2 ``cpu.max``, or v1 ``cpu.cfs_quota_us`` over ``cpu.cfs_period_us`` (kernel documentation, cgroup-v2).
-    """
-    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
-        words = [word for name in names for word in _control_group(name).split()]
-        if len(words) == 2 and words[0] not in ("max", "-1"):
-            return float(words[0]) / float(words[1])
-    return None
+        some = len(os.sched_getaffinity(0))
+    quota, _, period = _control_group("cpu.max").partition(" ")
+    return min(some, math.ceil(int(quota) / int(period))) if quota.isdigit() else some
 
 
 def memory_bytes() -> int | None:
@@ -60,8 +49,8 @@ def memory_bytes() -> int | None:
         have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
-    limits = (_control_group(name).strip() for name in ("memory.max", "memory/memory.limit_in_bytes"))
-    return min([have, *(int(limit) for limit in limits if limit.isdigit())])
+    limit = _control_group("memory.max").strip()
+    return min(have, int(limit)) if limit.isdigit() else have
 
 
 def _control_group(name: str) -> str:
@@ -89,15 +78,11 @@ def gpus() -> list[str]:
 
 
 def device() -> str:
-    """Where this process's torch tensors should live: the GPU where torch sees one, else ``"cpu"``.
-
-    A worker of ``launch`` has a device of its own, ``comm.device``.
-    """
+    """Where this process's tensors should live: the GPU where torch sees one, else "cpu"; a worker's: ``comm.device``."""
     return ACCELERATOR if gpus() else "cpu"
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(NamedTuple):
     """The clock of a GPU's processors: MHz now, and at most; what holds it down, and whether a fault is among that."""
 
     mhz: int
@@ -108,37 +93,19 @@ class Clock:
     @property
     def throttled(self) -> bool:
         """Whether anything holds it down but that there is nothing to do."""
-        return any(reason != HELD_BY[0x01][0] for reason in self.held_by)
+        return any(reason != "nothing to do" for reason in self.held_by)
 
     def __str__(self) -> str:
         held = f", held down by {', '.join(self.held_by)}" if self.held_by else ""
         return f"{self.mhz} of {self.most} MHz{held}"
 
 
-def clocks() -> list[Clock]:
-    """The clocks of this machine's GPUs, in the driver's order, as NVML tells them.
-
-    Raises ImportError without pynvml, RuntimeError where the driver does not tell; both in one sentence.
-    """
-    nvml = need("pynvml", install="nvidia-ml-py")
-    try:
-        nvml.nvmlInit()
-        try:
-            found = (nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount()))
-            return [_clock(nvml, gpu) for gpu in found]
-        finally:
-            nvml.nvmlShutdown()
-    except nvml.NVMLError as error:
-        raise RuntimeError(f"the GPUs' driver does not tell their clocks: {error}") from error
-
-
 def clock_of(device: Any) -> Callable[[], Clock | None]:
-    """What reads the clock of the GPU that torch calls ``device``, as often as it is called; gives None where NVML has none.
-
-    NVML stays open for it, since opening takes milliseconds and reading takes microseconds.
-    """
-    with suppress(Exception):  # no package, no driver, or a device that NVML does not know
-        nvml = need("pynvml")
+    """What reads the clock of the GPU that torch calls ``device``, by nvidia-ml-py; gives None where that fails."""
+    with suppress(
+        Exception
+    ):  # no package, no driver, or a device that it does not know
+        nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
         uuid = gpu_module().get_device_properties(device).uuid
         return partial(_clock, nvml, nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
@@ -147,37 +114,23 @@ def clock_of(device: Any) -> Callable[[], Clock | None]:
 
 def _clock(nvml: Any, gpu: Any) -> Clock:
     bits = 0
-    for named in ("Event", "Throttle"):  # as NVML says since 2023, and as it said; some GPUs tell neither
-        try:
+    for named in ("Throttle", "Event"):  # as NVML said, and as it says since 2023
+        with suppress(AttributeError, nvml.NVMLError):  # some GPUs tell neither
             bits = getattr(nvml, f"nvmlDeviceGetCurrentClocks{named}Reasons")(gpu)
-            break
-        except (AttributeError, nvml.NVMLError):
-            continue
-    why = [(reason, fault) for bit, (reason, fault) in HELD_BY.items() if bits & bit]
-    now, most = (
-        f(gpu, nvml.NVML_CLOCK_SM) for f in (nvml.nvmlDeviceGetClockInfo, nvml.nvmlDeviceGetMaxClockInfo)
-    )
-    return Clock(now, most, tuple(reason for reason, _ in why), any(fault for _, fault in why))
-
-
-def offers() -> str:
-    """What there is to run on: cores, memory, GPUs. One phrase, as for a reader who has just installed labkit."""
-    n, memory, found = cores(), memory_bytes(), gpus()
-    parts = [f"{n} core{'s' * (n > 1)}"]
-    if memory is not None:
-        parts.append(f"{memory / 1e9:.0f} GB of memory")
-    kinds = ", ".join(sorted(set(found)))
-    last = f"{len(found)} GPU{'s' * (len(found) > 1)} ({kinds})" if found else "no GPU, which no lab needs"
-    return f"{', '.join(parts)} and {last}"
+    held = [HELD_BY[bit] for bit in HELD_BY if bits & bit]
+    now = nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)
+    most = nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM)
+    reasons = tuple(reason for reason, _ in held)
+    return Clock(now, most, reasons, fault=any(fault for _, fault in held))
 
 
 def describe(devices: tuple[str, ...] = ("cpu",)) -> str:
     """One line: processor, cores, GPU if ``devices`` use one, system, torch's version if loaded, today's date."""
     n = cores()
-    parts = [cpu_name(), f"{n} core{'s' * (n > 1)}", platform.system()]
+    parts = [cpu_name(), f"{n} core{'s' * (n > 1)}"]
     if devices and devices[0] != "cpu":
-        used = len(set(devices))
-        parts.insert(2, f"{used} x {gpus()[0]}")
+        parts.append(f"{len(set(devices))} x {gpus()[0]}")
+    parts.append(platform.system())
     if "torch" in sys.modules:
         parts.append(f"torch {sys.modules['torch'].__version__}")
     parts.append(date.today().isoformat())

@@ -1,9 +1,8 @@
 """The all-reduce SGD step, at the heart of data-parallel training: in numpy over ``Comm``, and in plain torch.distributed.
 
 K workers hold the same w. Each sums the gradients of its own examples, one all-reduce adds the sums and the counts, and
-everybody takes the same step: the one that a single worker would take with all the examples, up to the rounding of a sum
-in another order (Bottou, Curtis and Nocedal 2018, section 4; Dean et al. 2012 for the setting). ``learn.sync_sgd`` is a
-loop of such steps, ``train.DDP`` what torch's users have of it.
+everybody takes the same step: the one that a single worker would take with all the examples, up to rounding (Bottou, Curtis
+and Nocedal 2018, section 4). ``learn.sync_sgd`` is a loop of such steps, ``train.DDP`` what torch's users have of it.
 
 Symbols: w (d,) the parameters, ``eta`` the learning rate, ``mine`` the numbers of this worker's examples.
 """
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
     from labkit.comm import Comm
 
 
-def one_step(comm: Comm, problem: Any, w: np.ndarray, eta: float, mine: np.ndarray) -> np.ndarray:
+def one_step(
+    comm: Comm, problem: Any, w: np.ndarray, eta: float, mine: np.ndarray
+) -> np.ndarray:
     """w after one step with everybody's examples, (d,): the same bits on every rank.
 
     problem: its ``grad_sum(w, mine)`` is the sum of the examples' gradients, (d,). mine: may be empty, but not on all ranks.

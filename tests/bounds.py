@@ -24,38 +24,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 #: What runs the tests and the labs; of Jupyter the kernel alone, at its bound too.
 RUNNERS = [
-    "hypothesis",
-    "ipykernel",
-    "jupytext",
-    "nbclient",
-    "psutil",
-    "pytest>=9",
-    "pytest-timeout",
-    "pyyaml",
-]
+    "hypothesis", "ipykernel", "jupytext", "nbclient", "psutil", "pytest>=9", "pytest-timeout", "pyyaml",
+]  # fmt: skip
 #: What Colab has (on 19 August 2026), as far as labs import it.
 COLAB = [
-    "anywidget==0.9.21",
-    "ipykernel==6.17.1",
-    "ipython==7.34.0",
-    "ipywidgets==7.7.1",
-    "matplotlib==3.10.0",
-    "numpy==2.1.3",
-    "scipy==1.16.3",
-    "torch==2.11.0",
-]
+    "anywidget==0.9.21", "ipykernel==6.17.1", "ipython==7.34.0", "ipywidgets==7.7.1", "matplotlib==3.10.0",
+    "numpy==2.1.3", "scipy==1.16.3", "torch==2.11.0",
+]  # fmt: skip
 #: Two runs: IPython 7 puts a folder with a package `tests` onto the path, where worker processes would look for ours.
-TESTS = (
-    ["tests/show"],
-    [
-        "tests/collectives",
-        "tests/comm/test_worlds.py",
-        "tests/network",
-        "tests/learn",
-        "tests/timing",
-        "tests/test_examples.py",
-    ],
-)
+ROOMS = "collectives comm/test_worlds.py network learn timing test_examples.py"
+TESTS = (["tests/show"], [f"tests/{room}" for room in ROOMS.split()])
 LABS = [
     "10_3_synchronous_sgd",
     "10_5_all_reduce",

@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import build
 import numpy as np
-import own_wheel
 import psutil
 import pytest
 
@@ -104,7 +104,7 @@ def under_torchrun(ran: Callable[..., Any]) -> Callable[..., subprocess.Complete
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that the book offers."""
-    return own_wheel.make(tmp_path_factory.mktemp("wheel"))
+    return build.make_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 class Environment:
@@ -149,8 +149,8 @@ def figures_end_with_their_test() -> Iterator[None]:
 def make_figure() -> Callable[..., Any]:
     """`make_figure(name, **parameters)`; the figure of compressors gets some runs to show where none are given."""
     from labkit.compress import QSGD, ErrorFeedback, Identity, Sign, TopK
-    from labkit.show import figure
-    from labkit.show.figures.compressors import curve
+    from labkit_book.labs.figures import figure
+    from labkit_book.labs.figures.compressors import Curve
 
     ways = {
         "plain": (Identity(), 0.10, 0.0), "QSGD, s = 7": (QSGD(7), 0.095, 4e-6),
@@ -158,7 +158,7 @@ def make_figure() -> Callable[..., Any]:
         "sign": (ErrorFeedback(Sign()), 0.09, 4e-6), "top 10 %": (ErrorFeedback(TopK(0.1)), 0.08, 4e-6),
     }  # fmt: skip
     runs = [
-        curve(n, how, 2 * np.exp(-pace * np.arange(41)), 4, 200, 8, s) for n, (how, pace, s) in ways.items()
+        Curve(n, how, 2 * np.exp(-pace * np.arange(41)), 4, 200, 8, s) for n, (how, pace, s) in ways.items()
     ]
 
     def made(name: str, **parameters: Any) -> Any:

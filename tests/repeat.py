@@ -3,7 +3,6 @@
     python tests/repeat.py 10 browser                     ten times
     python tests/repeat.py 3 tests alone --load 8         while eight processes do nothing but keep the cores busy
     python tests/repeat.py 1 tests --no-interrupt         started with SIGINT ignored, as many runners do
-    python tests/repeat.py 3 tests --shuffle -- -n 0      in one process, its files in another order each time
     python tests/repeat.py 20 browser -- -k keyboard      pytest's own options after --
 
 Prints for each stage how many runs were green, and which tests failed how often; exits with 1 if any run was red.
@@ -14,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -52,14 +50,6 @@ def red_tests(report: Path) -> dict[str, str]:
     return found
 
 
-def shuffled(command: list[str], seed: int) -> list[str]:
-    """With its files of tests in an order that depends on the seed."""
-    known = set(stages.files())
-    files = [word for word in command if word in known]
-    random.Random(seed).shuffle(files)
-    return [files.pop() if word in known else word for word in command]
-
-
 def ignore_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -72,7 +62,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("stages", nargs="+")
     parser.add_argument("--load", type=int, default=0, metavar="N")
     parser.add_argument("--no-interrupt", action="store_true")
-    parser.add_argument("--shuffle", action="store_true")
     args = parser.parse_args(argv[:split])
     if wrong := stages.unknown(args.stages):
         parser.error(wrong)
@@ -86,8 +75,7 @@ def main(argv: list[str]) -> int:
         for i in range(args.times):
             for name, command in chosen:
                 began, report = time.perf_counter(), Path(folder) / f"{name}{i}.xml"
-                ordered = shuffled(command, i) if args.shuffle else command
-                status = stages.run(name, ordered, report, capture_output=True, **before)
+                status = stages.run(name, command, report, capture_output=True, **before)
                 failed = red_tests(report)
                 green[name] += status == 0
                 red[name].update(list(failed))

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +60,11 @@ def long_first() -> list[str]:
 def notebooks() -> list[str]:
     """The copies of all notebooks: those that nobody has timed, then the longest first, so that two workers end together."""
     times = json.loads((ROOT / "book" / "run_times.json").read_text(encoding="utf-8"))
-    found = [f for f in sorted((ROOT / "notebooks").rglob("*.ipynb")) if f.with_suffix(".md").exists()]
+    folders = (
+        ROOT / "notebooks",
+        ROOT / "notebooks" / "exercises",
+    )  # and not the copies that JupyterLab leaves
+    found = sorted(f for folder in folders for f in folder.glob("*.ipynb") if f.with_suffix(".md").exists())
     found.sort(key=lambda f: -times.get(f.stem, {"seconds": float("inf")})["seconds"])
     return [str(COPIES / f.relative_to(ROOT / "notebooks")) for f in found]
 
@@ -72,18 +74,17 @@ STAGES: list[tuple[str, list[str]]] = [
     ("format", [sys.executable, "-m", "ruff", "format", "-q", "--check", "."]),
     ("schemas", [sys.executable, "tests/schemas.py"]),
     ("house", [sys.executable, "tests/house.py"]),
+    ("house", [sys.executable, "tests/reached.py"]),
+    ("house", [sys.executable, "book/tools/shape.py"]),
     ("types", [sys.executable, "-m", "mypy"]),
     ("tests", [*PYTEST, *WITHOUT, *TWO, "loadfile", *long_first(), "-m", UNMARKED]),
-    ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone"]),
+    ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone and not weekly"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
     ("notebooks", [*NBVAL, *TWO, "loadscope", *notebooks()]),
     ("book", [sys.executable, "book/tools/build.py"]),
     ("browser", [*PYTEST, *WITHOUT, *TWO, "loadfile", *marked("browser"), "-m", "browser and not weekly"]),
 ]
 ONLY_WHEN_NAMED = [("weekly", [*PYTEST, *WITHOUT, *marked("weekly"), "-m", "weekly", "--timeout=1800"])]
-TOOK = (
-    ROOT / ".pytest_cache" / "took.json"
-)  # seconds of each file of tests when it ran here last, for `make check`
 KINDS = ("failed", "passed", "skipped", "error")
 
 
@@ -98,46 +99,21 @@ def count(report: Path) -> Counter[str]:
     return total
 
 
-def remember(report: Path) -> None:
-    """Note how long each file of tests took, by its path."""
-    took: Counter[str] = Counter()
-    for case in ET.parse(report).iter("testcase") if report.exists() else ():
-        took[f"{case.get('classname', '').replace('.', '/')}.py"] += float(case.get("time", 0))  # type: ignore[assignment]
-    TOOK.parent.mkdir(exist_ok=True)
-    before = json.loads(TOOK.read_text()) if TOOK.exists() else {}
-    TOOK.write_text(json.dumps(before | {path: round(s, 2) for path, s in took.items()}))
-
-
 def closing_line(total: Counter[str], seconds: float) -> str:
     """The last line, in pytest's words."""
     counts = ", ".join(f"{total[kind]} {kind}" for kind in KINDS if total[kind]) or "no tests ran"
     return f" {counts} in {seconds:.2f}s ".center(80, "=")
 
 
-def run(name: str, command: list[str], report: Path, until_s: float | None = None, **options: Any) -> int:
-    """Run one stage; its exit status, or that of its tests so far if it is interrupted after ``until_s`` seconds.
-
-    report: where pytest writes what happened. options: of subprocess.run.
-    """
+def run(name: str, command: list[str], report: Path, **options: Any) -> int:
+    """Run one stage; its exit status. report: where pytest writes what happened. options: of subprocess.run."""
     env = {**os.environ, "LABKIT_BOOK_MUST_EXIST": "1", "MPLBACKEND": os.environ.get("MPLBACKEND", "agg")}
     if name == "notebooks":
         del env["MPLBACKEND"]  # the kernel chooses its own: inline
         subprocess.run([sys.executable, "book/tools/notebooks.py", "uncover", COPIES], cwd=ROOT, check=True)
     if "pytest" in command:
         command = [*command, f"--junitxml={report}"]
-    options |= {"cwd": ROOT, "env": env, "stdin": subprocess.DEVNULL}
-    if until_s is None:
-        return subprocess.run(command, **options).returncode
-    # nohup and many runners have the interrupt ignored, and that is inherited
-    default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, preexec_fn=default, **options) as process:
-        try:
-            return process.wait(until_s)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            process.wait()
-    so_far = count(report)
-    return int(so_far["failed"] + so_far["error"] > 0)
+    return subprocess.run(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, **options).returncode
 
 
 def unknown(names: list[str]) -> str:
@@ -160,8 +136,6 @@ def main(names: list[str]) -> int:
             stage_began, report = time.perf_counter(), Path(reports) / f"{name}.xml"
             status = run(name, command, report)
             is_pytest = "pytest" in command
-            if name == "tests":
-                remember(report)
             total += count(report) if is_pytest else Counter({"failed" if status else "passed": 1})
             table.append(
                 f"{name:<10} {time.perf_counter() - stage_began:7.1f} s  {'FAILED' if status else 'ok'}"

@@ -42,16 +42,13 @@ def test_a_run_that_never_arrived_counts_in_a_median_and_is_refused_by_a_mean():
     with pytest.raises(ValueError, match="take the median"):
         evidence.mean(values)
     for few in ([1.0, 2.0], [], [[1.0] * 5], [1, 2, 3, 4, math.nan]):
-        with pytest.raises(ValueError, match="at least 5 numbers"):
+        with pytest.raises(ValueError, match="5 or more numbers"):
             evidence.median(few)
-
-
-def test_equal_runs_have_an_interval_of_no_length():
-    assert str(evidence.mean([2.0] * 5)) == "2 (2 to 2, 5 seeds)"
 
 
 def test_an_experiment_sees_its_seeds_and_others_when_asked(monkeypatch):
     assert evidence.repeat(float, n=6, of=evidence.median).values.tolist() == [0, 1, 2, 3, 4, 5]
+    assert str(evidence.repeat(lambda seed: 2.0)) == "2 (2 to 2, 5 seeds)"
     monkeypatch.setenv("LABKIT_SEEDS", "1000")
     assert evidence.repeat(float, n=5).values.tolist() == [1000, 1001, 1002, 1003, 1004]
     monkeypatch.setenv("LABKIT_SEEDS", "many")
@@ -78,5 +75,3 @@ def test_the_best_of_a_grid_and_whether_it_lies_at_the_edge():
     assert evidence.tune(lambda eta: -eta, (1, 2, 4)).at_edge
     with pytest.raises(ValueError, match="no point of the grid"):
         evidence.tune(lambda eta: math.nan, (1, 2))
-    with pytest.raises(ValueError, match="at least one point"):
-        evidence.tune(lambda eta: 0.0, ())

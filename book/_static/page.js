@@ -13,7 +13,9 @@
   };
   const boxes = () => document.querySelectorAll(Object.keys(BOXES).map((selector) => `.bd-article ${selector}`).join());
   function reachable(changed) {
-    const seen = changed.map(({ target }) => [target, target.scrollWidth > target.clientWidth + 1]);
+    // a formula that fits its line may hang over by a slanted letter, and does not scroll
+    const scrolling = (box) => !box.matches("span.math:not(.labkit-wide)") && box.scrollWidth > box.clientWidth + 1;
+    const seen = changed.map(({ target }) => [target, scrolling(target)]);
     for (const [box, scrolls] of seen) {
       const name = Object.entries(BOXES).find(([selector]) => box.matches(selector))[1];
       if (scrolls) {
@@ -33,6 +35,7 @@
       return [formula, room > 0 && formula.firstElementChild?.getBoundingClientRect().width > room];
     });
     for (const [formula, wide] of seen) formula.classList.toggle("labkit-wide", wide);
+    reachable(seen.map(([formula]) => ({ target: formula })));
   }
 
   /* From a file the browser may fetch no page: what the search finds then stands there without its excerpt. */

@@ -1,38 +1,72 @@
-"""A Sphinx extension: the pages of the API reference, written from labkit's docstrings when the book is built.
+"""A Sphinx extension: the pages of the API reference, by Sphinx's autodoc from our docstrings.
 
 A page of book/api/ is a few words of ours and the line `% names of labkit.ROOM` (or `labkit_book.ROOM`), in whose place
-come the room's names. Our docstrings are plain English with a convention (`x: what it is`, "Raises ...", ``code``, >>>
-examples); here that becomes paragraphs, lists and links.
+come the modules that the room shows, or that a lab or problem set imports, with all that they say of themselves. Our
+docstrings are plain English with a convention (`x: what it is`, "Raises ...", ``code``, >>> examples), which becomes
+reStructuredText.
 """
 
 from __future__ import annotations
 
+import contextlib
+import enum
+import importlib
+import inspect
+import itertools
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-import api_source
-from api_source import Entry
+import closure
+import contents
+from sphinx.pycode import ModuleAnalyzer
 
 ROOMS = (
     "labkit.comm", "labkit.collectives", "labkit.timing", "labkit.network", "labkit.learn", "labkit.compress",
     "labkit.train", "labkit.show", "labkit_book.problems", "labkit_book.planner", "labkit_book.zero",
+    "labkit_book.why",
 )  # fmt: skip
 PLACE = re.compile(r"^% names of (labkit(?:_book)?\.\w+)$", re.MULTILINE)
 CODE = re.compile(r"(``.+?``|`[^`\n]+`)")
 EMPHASIS = re.compile(r"(?<![\w*])\*([A-Za-z][^*\n]*[\w.?!])\*(?![\w*])")
-SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|$~^&!])")
+SPECIAL = re.compile(r"([\\`*_|])")
+LISTED = re.compile(r"^(?:(?:\w|\d+)[.)]|[-+:])(?= |\w+:)")  # RST would begin a list or a field
+
+
+@cache
+def modules(room: str) -> dict[str, ModuleAnalyzer]:
+    """The files of a room, in the order in which its face imports them, then what notebooks import besides."""
+    shown = closure.shows(Path(str(importlib.import_module(room).__file__)).read_text(encoding="utf-8"))
+    asked = {
+        module for md in contents.sources() for module, _ in closure.asked(md.read_text(encoding="utf-8"))
+    }
+    ours = [m for m in [*(module for module, *_ in shown), *sorted(asked)] if m.startswith(f"{room}.")]
+    found = {name: ModuleAnalyzer.for_module(name) for name in [room, *ours]}
+    for read in found.values():
+        read.analyze()
+    return found
+
+
+def names(module: str, read: ModuleAnalyzer) -> list[str]:
+    """The public names that a module defines and says something about."""
+    things = vars(importlib.import_module(module)).items()
+    own = {name for name, thing in things if getattr(thing, "__module__", "") == module and thing.__doc__}
+    own |= {name for scope, name in read.attr_docs if not scope}
+    return sorted(name for name in own & read.tagorder.keys() if not name.startswith("_"))
 
 
 @cache
 def known() -> dict[str, list[str]]:
-    """Every documented name, and where it can be imported from."""
+    """Every documented name, and where it is defined."""
     found: dict[str, list[str]] = {}
-    for room in ROOMS:
-        for e in api_source.room(room):
-            found.setdefault(e.name, []).append(e.full)
-            for m in e.members:
-                found.setdefault(f"{e.name}.{m.name}", []).append(f"{e.full}.{m.name}")
+    for module, read in (pair for room in ROOMS for pair in modules(room).items()):
+        for name in names(module, read):
+            found.setdefault(name, []).append(f"{module}.{name}")
+            thing = getattr(importlib.import_module(module), name)
+            for member, value in vars(thing).items() if inspect.isclass(thing) else ():
+                if not member.startswith("_") and getattr(value, "__doc__", None):
+                    found.setdefault(f"{name}.{member}", []).append(f"{module}.{name}.{member}")
     return found
 
 
@@ -40,71 +74,47 @@ def code(text: str, room: str) -> str:
     """A piece of code in running text: a link where it is the name of something documented, in this room by preference."""
     places = known().get(text.removesuffix("()"), [])
     near = [p for p in places if p.startswith(f"{room}.")] or places
-    if len(near) == 1:
-        return f"{{py:obj}}`{text} <{near[0]}>`"
-    fence = "``" if "`" in text else "`"
-    return f"{fence}{text}{fence}"
-
-
-def plain(text: str) -> str:
-    """Text whose every sign means itself in Markdown."""
-    return SPECIAL.sub(r"\\\1", text)
+    return f":py:obj:`{text} <{near[0]}>`" if len(near) == 1 else f"``{text}``"
 
 
 def inline(text: str, room: str) -> str:
-    """Running text as Markdown: code stays code, *emphasis* stays, everything else means itself."""
+    """Running text as RST: code stays code, *emphasis* stays, everything else means itself."""
     out = []
     for i, part in enumerate(CODE.split(text)):
         if i % 2:
             out.append(code(part.strip("`"), room))
             continue
-        ends, done = 0, ""
-        for found in EMPHASIS.finditer(part):
-            done += f"{plain(part[ends : found.start()])}*{plain(found[1])}*"
-            ends = found.end()
-        out.append(done + plain(part[ends:]))
-    whole = "".join(out)
-    return re.sub(r"^(\d+)([.)])(?= )|^([-+=])", lambda m: rf"{m[1]}\{m[2]}" if m[1] else rf"\{m[3]}", whole)
+        words = EMPHASIS.split(part)
+        for n, word in enumerate(words):
+            plain = SPECIAL.sub(r"\\\1", word)
+            out.append(f"*{plain}*" if n % 2 else plain)
+    # between a word and what is marked, RST wants a space, which may be one that nobody sees
+    whole = out[0]
+    for before, after in itertools.pairwise(out):
+        near = before[-1:].isalnum() or after[:1].isalnum()
+        whole += (r"\ " if near and {before[-1:], after[:1]} & {"`", "*"} else "") + after
+    return LISTED.sub(r"\\\g<0>", whole)
 
 
-def blocks(doc: str) -> list[list[str]]:
-    """The docstring cut at its blank lines."""
-    return [b.splitlines() for b in re.split(r"\n\s*\n", doc.strip("\n")) if b.strip()]
-
-
-def body(doc: str, names: tuple[str, ...], room: str) -> list[str]:
-    """A docstring as lines of Markdown. names: parameters, which are listed where they are explained."""
+def body(doc: str, names: set[str], room: str) -> list[str]:
+    """A docstring as lines of RST. names: parameters, which are listed where they are explained."""
     out: list[str] = []
-    for block in blocks(doc):
+    for text in re.split(r"\n\s*\n", doc.strip("\n")):
+        block = text.splitlines()
         if block[0].lstrip().startswith(">>>"):
-            out += [
-                "```{code-block} pycon",
-                *(line.removeprefix("    ") if block[0][0] == " " else line for line in block),
-                "```",
-            ]
+            out += inspect.cleandoc(text).splitlines()
         elif all(line.startswith("    ") for line in block):
-            out += ["```{code-block} text", *(line[4:] for line in block), "```"]
+            out += ["::", "", *block]
         elif re.match(r"\s*[-*] ", block[0]):
-            last = next((line for line in reversed(out) if line), "")
-            inside = last.startswith("- ") and last.endswith((",", ":"))  # what one parameter may be
-            out += [("  " if inside else "") + line for line in bullets(block, room)]
+            items = re.split(r"^\s*[-*] ", text, flags=re.MULTILINE)[1:]
+            out += [f"* {inline(' '.join(item.split()), room)}" for item in items]
         else:
             out += paragraph(block, names, room)
         out.append("")
     return out
 
 
-def bullets(block: list[str], room: str) -> list[str]:
-    items: list[str] = []
-    for line in block:
-        if re.match(r"\s*[-*] ", line):
-            items.append(line.strip()[2:])
-        else:
-            items[-1] += " " + line.strip()
-    return [f"- {inline(item, room)}" for item in items]
-
-
-def paragraph(block: list[str], names: tuple[str, ...], room: str) -> list[str]:
+def paragraph(block: list[str], names: set[str], room: str) -> list[str]:
     """Text, in which `name: ...` opens the description of a parameter and Returns, Raises a paragraph of their own."""
     text = ""
     for before, line in zip(["", *block], block, strict=False):
@@ -113,56 +123,71 @@ def paragraph(block: list[str], names: tuple[str, ...], room: str) -> list[str]:
         text += ("\n" if again else " ") + line.strip()
     one = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)"
     item = re.compile(rf"(?:^|(?<=[.;:)\n]) ?)((?:{one})(?:(?:, | and )(?:{one}))*): ")
-    pieces = item.split(text.strip())
-    out = [inline(pieces[0].replace("\n", " ").strip(), room), ""] if pieces[0].strip() else []
+    opening, *pieces = item.split(text.strip())
+    out = [inline(" ".join(opening.split()), room), ""]
     after: list[str] = []
-    for name, words in zip(pieces[1::2], pieces[2::2], strict=True):
+    for name, words in zip(pieces[::2], pieces[1::2], strict=True):
         words, *rest = re.split(r"\n| (?=(?:Returns|Raises) )", words.strip(), maxsplit=1)
-        shown = ", ".join(f"`{n}`" for n in re.split(r", | and ", name))
-        out.append(f"- {shown}: {inline(words.strip().rstrip(';'), room)}")
+        shown = ", ".join(f"``{n}``" for n in re.split(r", | and ", name))
+        out.append(f"* {shown}: {inline(words.strip().rstrip(';'), room)}")
         after += rest
     for rest in after:
-        out += ["", inline(rest.replace("\n", " ").strip(), room)]
+        out += ["", inline(" ".join(rest.split()), room)]
     return out
 
 
-def written(e: Entry, room: str, depth: int = 0) -> list[str]:
-    """One entry as a directive of the Python domain, with its methods inside."""
-    fence = "`" * (6 - depth) if e.kind != "data" else "`" * 4
-    kind = "attribute" if e.kind == "data" and depth else e.kind
-    lines = [f"{fence}{{py:{kind}}} {e.name}{e.call}", ""]
-    if e.bases and (base := [b for b in e.bases if b in known()]):
-        lines += [f"A kind of {', '.join(code(b, room) for b in base)}.", ""]
-    lines += body(e.doc, e.parameters, room)
-    for member in e.members:
-        lines += written(member, room, depth + 1)
-    return [*lines, fence, ""]
-
-
-def names_of(room: str) -> str:
-    """All of a room, module by module, as Markdown."""
-    lines, module, home = [], "", ""
-    for e in api_source.room(room):
-        if e.module != module:
-            module, home = e.module, ""
-            lines += [
-                f"## `{module.partition('.')[2]}`",
-                "",
-                *body(api_source.module_doc(module), (), room),
-            ]
-        if e.home != home:
-            home = e.home
-            lines += [f"```{{py:currentmodule}} {home}", "```", ""]
-        lines += written(e, room)
-    return "\n".join(lines)
-
-
 def fill(app: Any, page: str, source: list[str]) -> None:
-    source[0] = PLACE.sub(lambda found: names_of(found[1]), source[0])
+    """In the place of a room, its modules, each by autodoc."""
+
+    def module_by_module(found: re.Match[str]) -> str:
+        said = [module for module, read in modules(found[1]).items() if names(module, read)]
+        shown = "## `{}`\n\n```{{eval-rst}}\n.. automodule:: {}\n```\n"
+        return "\n".join(shown.format(module.partition(".")[2], module) for module in said)
+
+    source[0] = PLACE.sub(module_by_module, source[0])
+
+
+def translate(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """A docstring that autodoc has read, in place."""
+    room = ".".join(name.split(".")[:2])
+    names = set(getattr(thing, "__annotations__", ())) if what != "module" else set()
+    with contextlib.suppress(TypeError, ValueError):  # a property, say, has none
+        names |= set(inspect.signature(thing).parameters)
+    said = body("\n".join(lines), names - {"self", "cls", "return"}, room)
+    if inspect.isclass(thing) and issubclass(thing, enum.Enum):
+        said += [f"One of {', '.join(f'``{member.name}``' for member in thing)}."]
+    lines[:] = said
+
+
+def call(
+    app: Any, what: str, name: str, thing: Any, options: Any, said: str | None, returns: str | None
+) -> tuple[str, str]:
+    """What nobody calls, or only Python itself, is shown without parameters; a default without a name as dots."""
+    never = inspect.isclass(thing) and (issubclass(thing, enum.Enum) or getattr(thing, "_is_protocol", False))
+    plain = inspect.isclass(thing) and issubclass(thing, Exception) and "__init__" not in vars(thing)
+    return ("" if never or plain else re.sub(r"<factory>|<function \S*<lambda>>", "...", said or "")), ""
+
+
+def skip(app: Any, what: str, name: str, thing: Any, left_out: bool, options: Any) -> bool | None:
+    """A member is shown for its own words: a field of a NamedTuple has Python's."""
+    return True if str(getattr(thing, "__doc__", "")).startswith("Alias for field number") else None
 
 
 def setup(app: Any) -> dict[str, bool]:
     app.config.toc_object_entries_show_parents = "hide"
     app.config.add_function_parentheses = False
+    app.config.autodoc_typehints = "none"
+    app.config.autodoc_preserve_defaults = True
+    app.config.nitpick_ignore_regex = [("py:class", r"(?:collections|numpy)\..*")]  # types of data
+    app.config.autodoc_inherit_docstrings = False
+    options = (
+        "members",
+        "no-value",
+        "ignore-module-all",
+    )  # a face shows what it defines, its modules the rest
+    app.config.autodoc_default_options = {"member-order": "bysource", **dict.fromkeys(options, True)}
     app.connect("source-read", fill)
+    app.connect("autodoc-process-docstring", translate)
+    app.connect("autodoc-process-signature", call)
+    app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -5,8 +5,6 @@ a box of class `verdict`, named `verdict-...` with the same ending, whose title 
 `Verdict: false` or `Verdict: not decided here`. Its first paragraph is the finding, its second what the finding rests on:
 `*Evidence:*` and one or more of `proof`, `exact run`, `N seeds ...`, `measured ...`, `undecided ...`, with semicolons
 between. What is written otherwise is refused, in one sentence.
-
-python book/tools/claims.py      write the page
 """
 
 from __future__ import annotations
@@ -19,24 +17,14 @@ import contents
 import myst
 import portable
 
-ROOT = Path(__file__).resolve().parents[2]
-FORMS = ("true", "true if", "false", "not decided here")
+FORMS = {
+    "true": "simply true",
+    "true if": "true under a condition",
+    "false": "false",
+    "not decided here": "not decided here",
+}
 IGNORED = "nbval-ignore-output"
 
-_OPENING = """\
-# Check the claim: the audit
-
-Much is said about distributed training. Where a lab met such a claim, it stopped and ran it. Here are all {n} of them:
-{counts}. Most are true somewhere, which is how they came to be said; the condition is what one has to
-know. *The claim* leads to its box, *the cell* to the verdict, under the cell whose assertion would fail if it no longer
-held; where a verdict hangs on the clock of your machine and no ratio is asserted, it says so. "False" means that as it is
-said it does not hold, as one run is enough to show; "not decided here", that our runs could have come out either way.
-
-*Evidence* says what a verdict rests on: a proof; an exact run, in which nothing is random; runs from so many seeds, with
-an interval; a measurement on a machine that is named. Every verdict is recomputed by another route in `tests/claims/`,
-without labkit's helper for it, and `make seeds` prints which verdicts would change under other seeds. This page is made
-from the labs.
-"""
 _QUOTED = re.compile(r"[“\"]([^”\"]+)[”\"]")
 _EVIDENCE = re.compile(r"(proof|exact run|[1-9]\d* seeds|measured|undecided)\b.*")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -84,16 +72,13 @@ def claims(source: str, outputs: str = "") -> list[Claim]:
             raise ValueError(f"{name} must be followed by a cell with an assert before its verdict")
         form, condition = _form(verdict["title"], name)
         finding, evidence = _paragraphs(verdict["body"], key)
-        strange = [n for n in _NUMBER.findall(finding) if n not in computed]
-        if strange:
+        if strange := [n for n in _NUMBER.findall(finding) if n not in computed]:
             raise ValueError(
                 f"verdict-{key} must hold no number that no cell computes, but holds {strange[0]}"
             )
         found.append(Claim(key, text, form, condition, finding, evidence, tuple(asserting)))
     if verdicts:
-        raise ValueError(
-            f"{next(iter(verdicts))} must belong to a claim, but there is no box with that ending"
-        )
+        raise ValueError(f"{next(iter(verdicts))} must belong to a claim: there is no box with that ending")
     return found
 
 
@@ -132,21 +117,16 @@ def _form(title: str, name: str) -> tuple[str, str]:
     return ("true if", said[2]) if said[2] else (said[1], "")
 
 
-def page(labs: list[tuple[str, str, list[Claim]]]) -> str:
-    """The Markdown. labs: of each lab its file's name, its title and its claims."""
+def page(labs: list[tuple[str, str, list[Claim]]]) -> dict[str, str]:
+    """What book/claims.md shows, by its places. labs: of each lab its file's name, its title and its claims."""
     forms = [c.form for _, _, found in labs for c in found]
-    counts = ", ".join(
-        f"{forms.count(form)} {said}" for form, said in zip(FORMS, _COUNTED, strict=True) if form in forms
-    )
-    parts = [_OPENING.format(n=len(forms), counts=counts)]
+    counts = ", ".join(f"{forms.count(form)} {said}" for form, said in FORMS.items() if form in forms)
+    parts = []
     for name, title, found in labs:
         if found:
             parts.append(f"## {{doc}}`{title} <../notebooks/{name}>`\n")
             parts.extend(_entry(c) for c in found)
-    return "\n".join(parts)
-
-
-_COUNTED = ("simply true", "true under a condition", "false", "not decided here")
+    return {"{{ how_many }}": str(len(forms)), "{{ counted }}": counts, "% all claims\n": "\n".join(parts)}
 
 
 def _entry(c: Claim) -> str:
@@ -157,41 +137,24 @@ def _entry(c: Claim) -> str:
 
 def outputs(notebook: Path) -> str:
     """What a notebook's cells print, those left out whose output differs from run to run; "" without a notebook."""
-    if not notebook.exists():
-        return ""
     printed = []
-    for cell in portable.read(notebook).cells:
+    for cell in portable.read(notebook).cells if notebook.exists() else ():
         if IGNORED not in cell.metadata.get("tags", []):
             for output in cell.get("outputs", []):
                 printed.append(output.get("text") or output.get("data", {}).get("text/plain", ""))
     return "\n".join(printed)
 
 
-def audited(root: Path = ROOT, only: str = "") -> list[tuple[str, str, list[Claim]]]:
+def audited(root: Path = contents.ROOT, only: str = "") -> list[tuple[str, str, list[Claim]]]:
     """Every lab in the book's order: its file's name, its title, its claims. only: labs whose text holds this."""
     found = []
     for path in (root / "notebooks" / f"{name}.md" for name in contents.labs(root)):
         source = path.read_text()
         if only not in source:
             continue
-        title = re.search(r"^# (.+)$", myst.CELL.sub("", source), re.M)
         try:
-            found.append(
-                (
-                    path.stem,
-                    title[1] if title else path.stem,
-                    claims(source, outputs(path.with_suffix(".ipynb"))),
-                )
-            )
+            of_lab = claims(source, outputs(path.with_suffix(".ipynb")))
         except ValueError as error:
             raise ValueError(f"{path.name}: {error}") from None
+        found.append((path.stem, myst.title(source, whole=True), of_lab))
     return found
-
-
-def write(root: Path = ROOT) -> None:
-    """Write book/claims.md."""
-    (root / "book" / "claims.md").write_text(page(audited(root)))
-
-
-if __name__ == "__main__":
-    write()

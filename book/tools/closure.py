@@ -8,8 +8,9 @@ every folder of a room its data.
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,11 @@ import myst
 
 PACKAGES = ("labkit", "labkit_book")
 COMPUTED = re.compile(r"import_module\(f\"labkit")
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 of a file, the same for either kind of line ending."""
+    return hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest()
 
 
 @cache
@@ -55,13 +61,8 @@ def file_of(root: Path, module: str) -> Path | None:
 
 def behind(text: str, root: Path) -> list[Path]:
     """The files behind the text source of a notebook, sorted."""
-    return reached(asked(text), root)
-
-
-def reached(names: Iterable[tuple[str, str]], root: Path) -> list[Path]:
-    """The files behind imports, each as (module, name), sorted."""
     found: set[Path] = set()
-    left = list(names)
+    left = list(asked(text))
 
     def take(path: Path) -> None:
         if path in found:

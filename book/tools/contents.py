@@ -43,6 +43,17 @@ def labs(root: Path = ROOT) -> list[str]:
     return [name for name in notebooks(root) if number(name)]
 
 
+def sources(root: Path = ROOT) -> list[Path]:
+    """Every text with cells, in reading order; not the copies that JupyterLab leaves."""
+    folders = root / "notebooks", root / "notebooks" / "exercises"
+    return sorted(md for folder in folders for md in folder.glob("*.md") if md.stem != "README")
+
+
+def texts(root: Path = ROOT) -> dict[str, str]:
+    """The text of every lab, by its name, in order."""
+    return {name: (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8") for name in labs(root)}
+
+
 def link(name: str) -> str:
     """A notebook beside the labs as a Markdown link, its title in full."""
     title = myst.title((ROOT / "notebooks" / f"{name}.md").read_text(encoding="utf-8"), whole=True)

@@ -1,84 +1,100 @@
-"""The cover's figure and its caption: an SVG in the page itself takes the page's type and colours, light or dark.
+"""The figure of the cover and the README: predicted, simulated, measured. By hand: ``python book/tools/cover_figure.py``.
 
-A line is a formula, a hollow marker a simulation, a filled one a measurement; the numbers are readme_figure.py's.
+Four workers on emulated hosts whose ports carry 100 Mbit/s. beta is what TCP delivers at that rate, alpha half the round
+trip of two workers; nothing is fitted to what is shown. What was measured is stored in book/_static/cover.json, and with
+``--draw`` drawn again into readme.png.
 """
 
 from __future__ import annotations
 
-import html
-import math
-from collections.abc import Callable
+import json
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
-WIDTH, HEIGHT = 480.0, 330.0
-LEFT, RIGHT, TOP, BOTTOM = 70.0, 470.0, 40.0, 286.0
-SHAPES: dict[str, Callable[[float, float, float], str]] = {
-    "ring": lambda x, y, r: f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{r:g}"/>',
-    "through a server": lambda x, y, r: (
-        f'<rect x="{x - r:.1f}" y="{y - r:.1f}" width="{2 * r:g}" height="{2 * r:g}"/>'
-    ),
-}
-# What stands beside a line, and where: at which of its points, how far right of and below it.
-LABELS = {
-    "through a server": ("through a server", (2, -14, -8, "end")),
-    "ring": ("around a ring", (2, 6, 24, "start")),
-}
+import matplotlib.pyplot as plt
+import numpy as np
+
+from labkit import Link, Simulated, launch
+from labkit.collectives import naive, ring
+from labkit.comm import Emulated
+from labkit.comm.emulated import PAYLOAD
+from labkit.show import predicted_measured, style
+
+RATE, SIZES, REPEATS = 1.25e7, [3_000, 30_000, 300_000, 1_500_000], [61, 41, 11, 7]
+STATIC = Path(__file__).parents[1] / "_static"
+NUMBERS = STATIC / "cover.json"
+WAYS = (
+    ("through a server", naive.allreduce, naive.time, "s"),
+    ("ring", ring.allreduce, ring.time, "o"),
+)
+TICKS = (
+    ("x", (0.01, 0.1, 1, 10), ("10 kB", "100 kB", "1 MB", "10 MB")),
+    ("y", (1, 10, 100, 1000), ("1 ms", "10 ms", "100 ms", "1 s")),
+)
 
 
-def draw_cover(found: dict[str, Any]) -> str:
-    """The whole figure. ``found``: "megabytes" and, for each of "ways", "predicted", "simulated", "measured" ms."""
-    x = _axis([0.01, 10.0], LEFT, RIGHT)
-    y = _axis([1.0, 5000.0], BOTTOM, TOP)
-    parts = [*_grid(x, y)]
-    for name, series in found["ways"].items():
-        at = [x(mb) for mb in found["megabytes"]]
-        line = "L".join(f"{a:.1f} {y(ms):.1f}" for a, ms in zip(at, series["predicted"], strict=True))
-        dash = ' stroke-dasharray="7 4"' if name != "ring" else ""
-        parts.append(
-            f'<path d="M{line}" fill="none" stroke="var(--labkit-predicted)" stroke-width="2.2"{dash}/>'
-        )
-        simulated = [SHAPES[name](a, y(ms), 7.5) for a, ms in zip(at, series["simulated"], strict=True)]
-        measured = [SHAPES[name](a, y(ms), 4) for a, ms in zip(at, series["measured"], strict=True)]
-        style = 'fill="var(--pst-color-background)" stroke="var(--labkit-simulated)" stroke-width="2.6"'
-        parts.append(f"<g {style}>{''.join(simulated)}</g>")
-        parts.append(f'<g fill="var(--labkit-measured)">{"".join(measured)}</g>')
-        word, (i, dx, dy, anchor) = LABELS[name]
-        where = f'x="{at[i] + dx:.1f}" y="{y(series["predicted"][i]) + dy:.1f}" text-anchor="{anchor}"'
-        parts.append(f'<text {where} font-weight="650">{word}</text>')
-    last = {name: series["measured"][-1] for name, series in found["ways"].items()}
-    megabytes, server, ring = found["megabytes"][-1], last["through a server"], last["ring"]
-    label = (
-        "Time of an all-reduce of four workers against the length of the vector, on logarithmic axes: two lines, the "
-        "simulation's hollow markers on them, and the measured markers in the hollow ones or close above."
-    )
-    caption = (
-        f"For {megabytes:g} MB, measured: {server:,.0f} ms through a server, {ring:,.0f} ms around a ring. Nothing is "
-        f"fitted to these runs. {found['where'][0].upper()}{found['where'][1:]}."
-    )
-    return (
-        f'<figure class="labkit-plot">\n<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{label}" '
-        f'font-size="14" fill="currentColor">{"".join(parts)}</svg>\n<figcaption>{html.escape(caption)}</figcaption>\n'
-        "</figure>\n"
-    )
+def reduce(comm, way, n: int, repeats: int) -> float:
+    """Median seconds of one all-reduce of n float32."""
+    x, spent = np.ones(n, np.float32), []
+    for _ in range(repeats):
+        comm.barrier()
+        begun = time.perf_counter()
+        way(comm, x)
+        spent.append(time.perf_counter() - begun)
+    return float(np.median(spent))
 
 
-def _axis(span: list[float], start: float, end: float) -> Callable[[float], float]:
-    low, high = map(math.log, span)
-    return lambda value: start + (end - start) * (math.log(value) - low) / (high - low)
+def ping(comm) -> float:
+    """Median seconds from one worker to the other."""
+    x, y, spent = np.ones(1), np.empty(1), []
+    for _ in range(201):
+        begun = time.perf_counter()
+        for mine in (0, 1):
+            comm.send(x, 1 - comm.rank) if comm.rank == mine else comm.recv(y, 1 - comm.rank)
+        spent.append((time.perf_counter() - begun) / 2)
+    return float(np.median(spent))
 
 
-def _grid(x: Callable[[float], float], y: Callable[[float], float]) -> list[str]:
-    rule = 'stroke="currentColor" stroke-opacity="0.16"'
-    parts = ['<text x="8" y="16" font-weight="650">Four workers add their vectors over 100 Mbit/s</text>']
-    for ms, text in ((1, "1 ms"), (10, "10 ms"), (100, "100 ms"), (1000, "1 s")):
-        parts.append(f'<path d="M{LEFT:g} {y(ms):.1f}H{RIGHT:g}" {rule}/>')
-        parts.append(f'<text x="{LEFT - 8:g}" y="{y(ms) + 5:.1f}" text-anchor="end">{text}</text>')
-    for megabytes, text in ((0.01, "10 kB"), (0.1, "100 kB"), (1, "1 MB"), (10, "10 MB")):
-        anchor = "start" if megabytes == 0.01 else "end" if megabytes == 10 else "middle"
-        parts.append(f'<path d="M{x(megabytes):.1f} {TOP:g}V{BOTTOM:g}" {rule}/>')
-        parts.append(f'<text x="{x(megabytes):.1f}" y="{BOTTOM + 19:g}" text-anchor="{anchor}">{text}</text>')
-    parts.append(
-        f'<text x="{(LEFT + RIGHT) / 2:g}" y="{BOTTOM + 38:g}" text-anchor="middle" fill-opacity="0.8">'
-        "length of the vector</text>"
-    )
-    return parts
+def measure() -> dict[str, Any]:
+    """Milliseconds of each way at each size, predicted, simulated and measured; and where."""
+    link = Link(alpha=max(launch(ping, 2, world=Emulated(RATE)).results), beta=RATE * PAYLOAD)
+    found: dict[str, Any] = {"megabytes": [4 * n / 1e6 for n in SIZES], "ways": {}}
+    with Emulated(RATE).ready(4) as pool:
+        world = Emulated(RATE, pool=pool)
+        for name, way, form, _ in WAYS:
+            runs = [launch(reduce, 4, way, n, r, world=world) for n, r in zip(SIZES, REPEATS, strict=True)]
+            model = [launch(reduce, 4, way, n, 1, world=Simulated(link)) for n in SIZES]
+            series = {
+                "predicted": [1e3 * float(form(4, 4 * n, link)) for n in SIZES],
+                "simulated": [1e3 * run.elapsed_s for run in model],
+                "measured": [1e3 * max(run.results) for run in runs],
+            }
+            found["ways"][name] = {kind: [float(f"{ms:.4g}") for ms in y] for kind, y in series.items()}
+            ratio = np.divide(series["measured"], series["predicted"])
+            print(name, "measured / predicted", np.round(ratio, 2))
+    return found | {"where": runs[0].where, "alpha_s": link.alpha, "rate": RATE}
+
+
+def draw(found: dict[str, Any]) -> Any:
+    """The figure of what was measured; white, dark ink: the page inverts it in the dark."""
+    with style():
+        figure, ax = plt.subplots(figsize=(4.9, 3.7), layout="constrained")
+        for name, _, _, marker in WAYS:
+            x, series = np.array(found["megabytes"]), found["ways"][name]
+            labels = {"xlabel": "length of the vector", "ylabel": "time", "label": name}
+            predicted_measured(x, series, ax, marker=marker, **labels)
+        ax.set(xscale="log", yscale="log", ylim=(1, 3e4))  # room for the legend
+        ax.legend(fontsize=10, loc="upper left")
+        for axis, at, words in TICKS:
+            getattr(ax, f"set_{axis}ticks")(at, words)
+        ax.minorticks_off()
+        ax.set_title("Four workers add vectors at 100 Mbit/s", loc="left")
+    return figure
+
+
+if __name__ == "__main__":
+    if "--draw" not in sys.argv:
+        NUMBERS.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
+    draw(json.loads(NUMBERS.read_text(encoding="utf-8"))).savefig(STATIC / "readme.png", dpi=200)

@@ -1,28 +1,31 @@
 """The cell that every notebook begins with: it installs labkit where it is missing, and elsewhere does nothing.
 
 A notebook travels alone: Colab opens it from the repository, a reader downloads it from the book. So it brings the name
-of the book's wheel (`own_wheel.py`) and the address from which labkit can be had (`repository.url` in _config.yml).
+of the book's wheel (`build.make_wheel`) and the address from which labkit can be had (`repository.url` in _config.yml).
 The cell installs the wheel if it lies beside the notebook, else from the address, or says what to do where neither is there.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import own_wheel
 import yaml
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+#: What pip knows labkit by, its wheel's file name, and where that lies in the built book.
+DISTRIBUTION = PROJECT["name"]
+WHEEL = f"{DISTRIBUTION.replace('-', '_')}-{PROJECT['version']}-py3-none-any.whl"
+PLACE = "downloads"
 
 ID = "labkit-setup"
 METADATA = {
     "cellView": "form",  # Colab shows the title alone
     "jupyter": {"source_hidden": True},
-    "tags": [
-        "nbval-ignore-output",
-        "remove-cell",
-    ],  # it speaks only where it installs; the page leaves it out
+    "tags": ["nbval-ignore-output", "remove-cell"],  # it speaks only where it installs
 }
 TEMPLATE = """\
 # @title Run this first: it installs labkit where it is missing
@@ -53,7 +56,7 @@ if importlib.util.find_spec("labkit_book") is None:
     importlib.invalidate_caches()
     from labkit import machine
 
-    print("labkit is installed; this machine offers", machine.offers())"""
+    print("labkit is installed; this machine offers", machine.describe((machine.device(),)))"""
 _ADDRESS = re.compile(r'^REPOSITORY = "(.*)"$', re.MULTILINE)
 
 
@@ -71,7 +74,7 @@ def address(root: Path) -> str:
 
 def source(address: str) -> str:
     """The cell's code, with the address it installs from; empty for none."""
-    return TEMPLATE.format(address=address, wheel=own_wheel.NAME, distribution=own_wheel.DISTRIBUTION)
+    return TEMPLATE.format(address=address, wheel=WHEEL, distribution=DISTRIBUTION)
 
 
 def put_inplace(nb: Any, address: str) -> None:

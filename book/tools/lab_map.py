@@ -1,50 +1,52 @@
-"""A Sphinx extension: the map of the labs, on book/map.md in place of its line `% map of the labs`, and under the title of
+"""The map of the labs, on book/map.md in place of its line `% map of the labs`, and under the title of
 each page that has cells, how long it takes.
 
-What a lab builds on is said here, by us; what it needs to run is read off its code, its length off its text (prose and
-unfolded code, 200 words a minute), and its running time off book/run_times.json, where `make notebooks` notes it.
+What a lab builds on is said here, by us; what it needs to run is read off its code, its length off its text (`shape`), and
+its running time off book/run_times.json, where `make notebooks` notes it.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import contents
 import gpu_page
 import myst
-import subject
+import shape
 from docutils import nodes
 
-ROOT = Path(__file__).resolve().parents[2]
+TIMES = contents.ROOT / "book" / "run_times.json"
 PLACE = "% map of the labs"
 #: Each lab's short name, its column in the drawing, and the labs without which it would be hard to follow.
 LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
-    "10_1_empirical_risk": ("A sum", 0.4, ()),
+    "10_1_empirical_risk": ("A sum", 1, ()),
     "10_2_minibatch_sgd": ("Mini-batches", 0, ("10_1_empirical_risk",)),
-    "10_3_synchronous_sgd": ("Synchronous", 1.75, ("10_1_empirical_risk",)),
-    "2_2_barriers": ("Barriers", 0, ("10_3_synchronous_sgd",)),
-    "2_2_overlap": ("Overlap", 1.97, ("2_2_barriers",)),
-    "2_2_why": ("Why not faster?", 1.97, ("2_2_overlap",)),
-    "10_4_asynchronous_sgd": ("Asynchronous", 0, ("2_2_barriers",)),
-    "10_5_all_reduce": ("All-reduce", 3.6, ()),
-    "10_5_network": ("On a network", 4.6, ("10_5_all_reduce",)),
-    "10_6_stale_gradients": ("Stale gradients", 0, ("10_4_asynchronous_sgd",)),
-    "10_7_fewer_bytes": ("Fewer bytes", 2.97, ("10_3_synchronous_sgd", "10_5_all_reduce")),
-    "10_7_local_steps": ("Local steps", 4.4, ("10_7_fewer_bytes",)),
-    "10_7_finale": ("A real model", 4.4, ("10_7_local_steps",)),
-    "10_8_large_batches": ("Large batches", 1, ("10_2_minibatch_sgd", "10_3_synchronous_sgd")),
-    "10_9_lower_bounds": ("Lower bounds", 3.38, ("10_7_fewer_bytes",)),
-    "10_10_choosing": ("Choosing", 1, ("10_6_stale_gradients", "10_7_fewer_bytes", "10_8_large_batches")),
-    "a_sharded_training": ("Sharding", 4.1, ("10_3_synchronous_sgd", "10_5_all_reduce")),
-    "b_failures": ("Failures", 1.98, ("10_3_synchronous_sgd",)),
+    "10_2_critical_batch": ("Critical batch", 0, ("10_2_minibatch_sgd",)),
+    "10_3_synchronous_sgd": ("Synchronous", 2, ("10_1_empirical_risk",)),
+    "2_2_barriers": ("Barriers", 1, ("10_3_synchronous_sgd",)),
+    "2_2_overlap": ("Overlap", 2, ("2_2_barriers",)),
+    "2_2_why": ("Why not faster?", 3, ("2_2_overlap",)),
+    "10_4_asynchronous_sgd": ("Asynchronous", 1, ("2_2_barriers",)),
+    "10_4_without_a_lock": ("No lock", 2, ("10_4_asynchronous_sgd",)),
+    "10_5_all_reduce": ("All-reduce", 4, ()),
+    "10_5_network": ("On a network", 5, ("10_5_all_reduce",)),
+    "10_6_stale_gradients": ("Stale gradients", 1, ("10_4_asynchronous_sgd",)),
+    "10_6_race": ("The race", 1, ("10_6_stale_gradients",)),
+    "10_7_fewer_bytes": ("Fewer bytes", 3, ("10_3_synchronous_sgd", "10_5_all_reduce")),
+    "10_7_local_steps": ("Local steps", 4, ("10_7_fewer_bytes",)),
+    "10_7_finale": ("A real model", 4, ("10_7_local_steps",)),
+    "10_8_large_batches": ("Large batches", 0, ("10_2_critical_batch", "10_3_synchronous_sgd")),
+    "10_8_layer_by_layer": ("Layer by layer", 0, ("10_8_large_batches",)),
+    "10_9_lower_bounds": ("Lower bounds", 5, ("10_7_fewer_bytes",)),
+    "10_10_choosing": ("Choosing", 2, ("10_6_stale_gradients", "10_7_fewer_bytes", "10_8_large_batches")),
+    "10_10_predictions": ("How good?", 2, ("10_10_choosing",)),
+    "a_sharded_training": ("Sharding", 4, ("10_3_synchronous_sgd", "10_5_all_reduce")),
+    "b_failures": ("Failures", 2, ("10_3_synchronous_sgd",)),
+    "b_stragglers": ("Stragglers", 3, ("b_failures",)),
 }
-WORDS_A_MINUTE = 200
 NEEDS = {  # what a lab's code shows, and what that means
     r"torch\.nn\b|labkit\.train": "torch models",
     r"\bEmulated\b": "network namespaces, or goes on without",
@@ -54,93 +56,39 @@ NEEDS = {  # what a lab's code shows, and what that means
 BOX = (74, 50)
 STEP = (77, 84)
 SHEET = "max-width:44rem;width:100%;margin-bottom:1.5rem"
+BOLD = ' font-weight="bold" font-size="12"'
 FRAME = "fill:var(--pst-color-surface,transparent);stroke:currentColor"
 
 
-@dataclass(frozen=True)
-class Lab:
-    """One lab as the map shows it. minutes: of reading; seconds: of running, where: on what (None: nobody noted it)."""
-
-    name: str
-    number: str
-    short: str
-    column: float
-    title: str
-    after: tuple[str, ...]
-    needs: tuple[str, ...]
-    minutes: int
-    seconds: float | None
-    where: str | None
-
-
-def read(root: Path = ROOT) -> list[Lab]:
-    """Every lab from its text, in the book's order. KeyError if nobody has said what one builds on."""
-    labs, times = contents.labs(root), _times(root)
-    return [_lab(name, contents.label(name, labs), _text(name, root), times.get(name, {})) for name in labs]
-
-
-def _text(name: str, root: Path) -> str:
-    return (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
-
-
-def _times(root: Path) -> dict[str, dict[str, Any]]:
-    """By page: the seconds that its cells took, and where. Empty where nobody has noted any."""
-    path = root / "book" / "run_times.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def _lab(name: str, label: str, text: str, took: dict[str, Any]) -> Lab:
-    short, column, after = LABS[name]
-    body = re.sub(r"\A---\n.*?^---\n", "", text, flags=re.MULTILINE | re.DOTALL)
-    code = "\n".join(myst.codes(body))
-    title = re.search(r"^# (?:[\d.A-Z]+ )?(.+)$", body, re.MULTILINE)
-    return Lab(
-        name, label, short, column, title[1].split(":")[0] if title else name, after,
-        tuple(what for pattern, what in NEEDS.items() if re.search(pattern, code, re.MULTILINE)),
-        minutes(text), took.get("seconds"), took.get("where"),
-    )  # fmt: skip
-
-
-def minutes(text: str) -> int:
-    """To read a page with cells."""
-    shown = [cell["code"] for cell in myst.CELL.finditer(text) if not subject.FOLDED.search(cell["head"])]
-    prose = re.sub(r"\A---\n(?s:.*?)^---\n|^:\w+:.*\n|^:::.*\n", "", myst.CELL.sub("", text), flags=re.M)
-    words = len(prose.split()) + len(" ".join(shown).split())
-    return math.ceil(words / WORDS_A_MINUTE)
-
-
-def depths(labs: list[Lab]) -> dict[str, int]:
-    """How many labs must be read one after another before each; of labs in a reading order."""
-    found: dict[str, int] = {}
-    for lab in labs:
-        found[lab.name] = max((found[a] + 1 for a in lab.after if a in found), default=0)
-    return found
-
-
-def places(labs: list[Lab]) -> dict[str, tuple[float, float]]:
-    """The middle of each lab's box: its column, and a row for each depth."""
-    depth = depths(labs)
+def places() -> dict[str, tuple[float, float]]:
+    """The middle of each lab's box: its column, and a row below all that it builds on."""
+    depth: dict[str, int] = {}
+    for name in contents.labs():  # KeyError if nobody has said what one builds on
+        depth[name] = max((depth[a] + 1 for a in LABS[name][2] if a in depth), default=0)
     return {
-        lab.name: (1 + BOX[0] / 2 + lab.column * STEP[0], 1 + BOX[1] / 2 + depth[lab.name] * STEP[1])
-        for lab in labs
+        name: (1 + BOX[0] / 2 + LABS[name][1] * STEP[0], 1 + BOX[1] / 2 + row * STEP[1])
+        for name, row in depth.items()
     }
 
 
-def drawing(labs: list[Lab]) -> str:
+def drawing() -> str:
     """The graph as SVG, each box a link, readable at the width of a phone."""
-    at = places(labs)
-    width = max(x for x, _ in at.values()) + BOX[0] / 2 + 1
-    height = max(y for _, y in at.values()) + BOX[1] / 2 + 1
-    said = "; ".join(
-        f"{lab.short} builds on {' and '.join(LABS[a][0] for a in lab.after)}" for lab in labs if lab.after
+    at = places()
+    width, height = (
+        max(ends) + size / 2 + 1 for ends, size in zip(zip(*at.values(), strict=True), BOX, strict=True)
     )
-    out = [
+    builds = {name: [a for a in LABS[name][2] if a in at] for name in at}
+    said = "; ".join(
+        f"{LABS[name][0]} builds on {' and '.join(LABS[a][0] for a in after)}"
+        for name, after in builds.items()
+        if after
+    )
+    head = (
         f'<svg class="lab-map" role="group" viewBox="0 0 {width:g} {height:g}" style="{SHEET}" font-size="9.5" '
         f'text-anchor="middle" aria-label="Which lab builds on which, from top to bottom. {escape(said)}.">'
-    ]
-    out += [edge(at[a], at[lab.name]) for lab in labs for a in lab.after if a in at]
-    out += [box(lab, *at[lab.name]) for lab in labs]
-    return "\n".join([*out, "</svg>"])
+    )
+    edges = [edge(at[a], at[name]) for name, after in builds.items() for a in after]
+    return "\n".join([head, *edges, *(box(name, *place) for name, place in at.items()), "</svg>"])
 
 
 def edge(above: tuple[float, float], below: tuple[float, float]) -> str:
@@ -152,54 +100,48 @@ def edge(above: tuple[float, float], below: tuple[float, float]) -> str:
     return f'<path d="{path}" style="fill:none;stroke:currentColor" opacity="0.45"/>'
 
 
-def box(lab: Lab, x: float, y: float) -> str:
+def box(name: str, x: float, y: float) -> str:
     """A lab: its number and, in at most two lines, its name; a link."""
-    words = lab.short.rsplit(maxsplit=1) if len(lab.short) > 11 else [lab.short]
-    number, first = contents.number(lab.name), y + 4 - 6.5 * len(words)
-    lines = [
-        f'<text x="{x:g}" y="{first:g}" fill="currentColor" font-weight="bold" font-size="12">{number}</text>'
-    ]
-    lines += [
-        f'<text x="{x:g}" y="{first + 13 * (i + 1):g}" fill="currentColor">{escape(word)}</text>'
-        for i, word in enumerate(words)
-    ]
-    left, top = x - BOX[0] / 2, y - BOX[1] / 2
-    frame = f'<rect x="{left:g}" y="{top:g}" width="{BOX[0]}" height="{BOX[1]}" rx="6" style="{FRAME}"/>'
-    return f'<a href="../notebooks/{lab.name}.html" style="color:inherit;text-decoration:none">{frame}{"".join(lines)}</a>'
+    short = LABS[name][0]
+    words = short.rsplit(maxsplit=1) if len(short) > 11 else [short]
+    top = y + 4 - 6.5 * len(words)
+    lines = "".join(
+        f'<text x="{x:g}" y="{top + 13 * i:g}" fill="currentColor"{BOLD * (not i)}>{escape(line)}</text>'
+        for i, line in enumerate([contents.number(name), *words])
+    )
+    corner = f'x="{x - BOX[0] / 2:g}" y="{y - BOX[1] / 2:g}"'
+    frame = f'<rect {corner} width="{BOX[0]}" height="{BOX[1]}" rx="6" style="{FRAME}"/>'
+    return f'<a href="../notebooks/{name}.html" style="color:inherit;text-decoration:none">{frame}{lines}</a>'
 
 
-def table(labs: list[Lab]) -> str:
+def noted() -> dict[str, dict[str, Any]]:
+    """By page: the seconds that its cells took, and where."""
+    return dict(json.loads(TIMES.read_text(encoding="utf-8")))
+
+
+def table() -> str:
     """What each lab needs, as a Markdown table."""
-    lines = ["| lab | builds on | read | run | needs, beside worker processes |", "|---|---|---|---|---|"]
-    number = {lab.name: lab.number for lab in labs}
-    for lab in labs:
-        after = ", ".join(number[a] for a in lab.after if a in number) or "–"
-        run = "not noted" if lab.seconds is None else f"{lab.seconds:.0f}\N{NO-BREAK SPACE}s"
-        read_in = f"{lab.minutes}\N{NO-BREAK SPACE}min"
-        lines.append(
-            f"| {{doc}}`{lab.number} {lab.title} </notebooks/{lab.name}>` | {after} | {read_in} | {run} | "
-            f"{'; '.join(lab.needs) or '–'} |"
-        )
-    return "\n".join(lines)
+    texts, times = contents.texts(), noted()
+    lines = ["| lab | builds on | takes | run | needs, beside worker processes |", "|---|---|---|---|---|"]
+    label = {name: contents.label(name, list(texts)) for name in texts}
+    for name, text in texts.items():
+        code, took = "\n".join(myst.codes(text)), times.get(name, {"seconds": 0.0})["seconds"]
+        cells = [
+            f"{{doc}}`{label[name]} {myst.title(text).partition(' ')[2]} </notebooks/{name}>`",
+            ", ".join(label[a] for a in LABS[name][2] if a in label) or "–",
+            f"{shape.minutes(text, took)}\N{NO-BREAK SPACE}min",
+            f"{took:.0f}\N{NO-BREAK SPACE}s" if took else "not noted",
+            "; ".join(what for pattern, what in NEEDS.items() if re.search(pattern, code)) or "–",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    machines = "; ".join(sorted({times[name]["where"] for name in texts if name in times}))
+    said = f"Running times are those of the stored runs ({machines}); a busy machine takes longer."
+    return "\n".join([*lines, "", said])
 
 
-def where(labs: list[Lab]) -> str:
-    """On what machines the running times were noted."""
-    machines = sorted({lab.where for lab in labs if lab.where is not None})
-    if not machines:
-        return "No running time has been noted yet."
-    return f"Running times are those of the stored runs ({'; '.join(machines)}); a busy machine takes longer."
-
-
-def page(root: Path = ROOT) -> str:
+def page() -> str:
     """The map: the graph, the table, and where its times come from."""
-    labs = read(root)
-    return f"```{{raw}} html\n{drawing(labs)}\n```\n\n{table(labs)}\n\n{where(labs)}"
-
-
-def fill(app: Any, name: str, source: list[str]) -> None:
-    if PLACE in source[0]:
-        source[0] = source[0].replace(PLACE, page(Path(app.confdir)))
+    return f"```{{raw}} html\n{drawing()}\n```\n\n{table()}"
 
 
 def say_how_long(app: Any, doctree: nodes.document) -> None:
@@ -207,18 +149,10 @@ def say_how_long(app: Any, doctree: nodes.document) -> None:
     folder, _, name = app.env.docname.rpartition("/")
     if folder != "notebooks":
         return
-    root = Path(app.confdir)
-    seconds = _times(root).get(name, {}).get("seconds")
-    run = "" if seconds is None else f", and {max(1, round(seconds))} seconds to run from top to bottom"
-    said = nodes.paragraph(
-        text=f"About {minutes(_text(name, root))} minutes at {WORDS_A_MINUTE} words a minute{run}.",
-        classes=["labkit-minutes"],
-    )
+    text = (contents.ROOT / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
+    seconds = noted().get(name, {}).get("seconds", 0.0)
+    run = f", and {max(1, round(seconds))} seconds to run from top to bottom" if seconds else ""
+    words = f"About {shape.minutes(text, seconds)} minutes with its guesses and its code{run}."
     title = next(iter(doctree.findall(nodes.title)))
+    said = nodes.paragraph(text=words, classes=["labkit-minutes"])
     title.parent.insert(title.parent.index(title) + 1, said)
-
-
-def setup(app: Any) -> dict[str, bool]:
-    app.connect("source-read", fill)
-    app.connect("doctree-read", say_how_long)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -17,6 +17,8 @@ BOX = re.compile(
     r"^:::\{admonition\} (?P<title>.*)\n(?P<options>(?::\w+:.*\n)*)(?P<body>(?:.*\n)*?):::$", re.M
 )
 
+FOLDED = re.compile(r"hide-input|remove-input|hide-cell|remove-cell")  # in the options of a cell
+
 
 def codes(text: str) -> list[str]:
     """What the code cells of a text run, in order."""

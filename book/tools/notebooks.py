@@ -4,33 +4,27 @@
 executed and committed with its outputs: it is what Colab opens, what nbval checks and what the book
 renders. Its text is plain Markdown (`portable`), its folded code and covered answers are folded there too.
 
-    python book/tools/notebooks.py run [--all] [PATH ...]   re-execute what is stale (all: everything)
+    python book/tools/notebooks.py run [--all] [PATH ...]   re-execute what is stale (all: everything), on a calm machine;
+                                                            with --busy on any, and then its running time is not noted
     python book/tools/notebooks.py text [PATH ...]          give new prose to what has its code, executing nothing
     python book/tools/notebooks.py check [PATH ...]         say what is out of step; exit 1 if anything is
     python book/tools/notebooks.py uncover FOLDER           copies with covered answers in sight, which nbval compares
 
-Every notebook gets one cell more than its text: the first, which installs labkit where it is missing
-(`first_cell`). Another such cell needs no new execution, nor does new prose.
-
-File times play no part. The notebook's metadata keep three hashes: `source_sha256` of the text,
-`code_sha256` of the files of labkit behind it (`closure`), `outputs_sha256` of what came out (so that a number altered by
-hand shows even in a timing cell, whose output nbval ignores). `run` goes by the code of the cells and the second; `check`
-by the first and the last: whether the outputs still hold with today's labkit is nbval's question.
+The metadata keep three hashes: `source_sha256` of the text, `code_sha256` of the files of labkit behind it (`closure`),
+`outputs_sha256` of what came out (a number altered by hand shows even in a timing cell, which nbval ignores). `run` goes by
+the code of the cells and the second; `check` by the first and the last: whether outputs still hold is nbval's question.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import hashlib
 import json
-import os
 import re
 import shutil
 import socket
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +34,14 @@ from jupytext.combine import map_outputs_to_inputs
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where this file is loaded by its path
 
+import calm
 import closure
 import contents
 import first_cell
 import portable
+from closure import digest
 
+from labkit import machine
 from labkit.show.predict import UNGUESSED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,23 +49,14 @@ FOLDERS = ("notebooks", "notebooks/exercises")
 FRONT = ROOT / "notebooks" / f"{contents.FRONT}.ipynb"
 CELL_TIMEOUT_S = 600
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-# What a kernel says of itself, without its version.
-LANGUAGE = {
-    "name": "python",
-    "file_extension": ".py",
-    "mimetype": "text/x-python",
-    "pygments_lexer": "ipython3",
-}
+LANGUAGE = {  # what a kernel says of itself, without its version
+    "name": "python", "file_extension": ".py", "mimetype": "text/x-python", "pygments_lexer": "ipython3",
+}  # fmt: skip
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class Unfit(Exception):
     """A notebook that cannot be stored, and why."""
-
-
-def digest(data: bytes) -> str:
-    """SHA-256 of `data`, the same for either kind of line ending."""
-    return hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest()
 
 
 def code_digest(md: Path, root: Path = ROOT) -> str:
@@ -82,12 +70,6 @@ def outputs_digest(nb: Any) -> str:
     """SHA-256 of all outputs and execution counts."""
     stored = [[c.execution_count, c.outputs] for c in nb.cells if c.cell_type == "code"]
     return digest(json.dumps(stored, sort_keys=True).encode())
-
-
-def sources(root: Path = ROOT) -> list[Path]:
-    """Every text source, in reading order."""
-    found = (p for folder in FOLDERS for p in (root / folder).glob("*.md"))
-    return sorted(p for p in found if p.stem != "README")
 
 
 def read_source(md: Path, address: str = "") -> Any:
@@ -114,7 +96,7 @@ def convert(md: Path, address: str = "") -> Any:
 
 def execute(nb: Any, folder: Path, timeout: int = CELL_TIMEOUT_S) -> None:
     """Run every cell in this Python's own kernel, in `folder`; store the outputs in `nb`."""
-    import ipykernel.kernelspec
+    from ipykernel import kernelspec
     from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
@@ -123,25 +105,18 @@ def execute(nb: Any, folder: Path, timeout: int = CELL_TIMEOUT_S) -> None:
         """Whatever kernels the user has installed under the name python3, run this interpreter."""
 
         def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-            return KernelSpec(
-                resource_dir=ipykernel.kernelspec.RESOURCES, **ipykernel.kernelspec.get_kernel_dict()
-            )
-
-    class Manager(AsyncKernelManager):
-        def __init__(self, **kwargs: Any) -> None:
-            super().__init__(kernel_spec_manager=ThisPython(), **kwargs)
+            return KernelSpec(resource_dir=kernelspec.RESOURCES, **kernelspec.get_kernel_dict())
 
     NotebookClient(
         nb,
-        kernel_name="python3",
-        kernel_manager_class=Manager,
+        km=AsyncKernelManager(kernel_name="python3", kernel_spec_manager=ThisPython()),
         extra_arguments=["--log-level=40"],  # the kernel's own errors, not its advice
         resources={"metadata": {"path": str(folder)}},
         timeout=timeout,
         store_widget_state=False,
         record_timing=False,
         coalesce_streams=True,
-    ).execute()
+    ).execute(cleanup_kc=True)  # for the manager is ours
 
 
 def tidy(nb: Any, source: Any) -> None:
@@ -157,39 +132,19 @@ def tidy(nb: Any, source: Any) -> None:
                 data[kind] = data[kind].replace(f" {UNGUESSED}", "")
 
 
-def this_machine(root: Path) -> list[tuple[str, str]]:
-    """Patterns no stored output may show, each with what it is."""
-    words = [
-        (re.escape(str(root)), "the path of this working tree"),
-        (re.escape(sys.prefix), "the path of this environment"),
-        (r"ipykernel_\d+", "a temporary file of this kernel"),
-    ]
-    host = socket.gethostname()
-    if len(host) > 3 and host != "localhost":
-        words.append((rf"\b{re.escape(host)}\b", "the name of this machine"))
-    return words
-
-
 def refuse_noise(nb: Any, root: Path) -> None:
     """Raise `Unfit` if an output shows where or on what machine it was made."""
+    private = {
+        re.escape(str(root)): "the path of this working tree",
+        re.escape(sys.prefix): "the path of this environment",
+        r"ipykernel_\d+": "a temporary file of this kernel",
+    }
+    if len(host := socket.gethostname()) > 3 and host != "localhost":
+        private[rf"\b{re.escape(host)}\b"] = "the name of this machine"
     for n, cell in enumerate(code_cells(nb), 1):
-        for output in cell.outputs:
-            texts = [output.get("text", ""), *(v for k, v in output.get("data", {}).items() if "text" in k)]
-            for pattern, what in this_machine(root):
-                if any(re.search(pattern, str(text)) for text in texts):
-                    raise Unfit(f"code cell {n} prints {what} (matched {pattern!r}); print something stable")
-
-
-def refuse_semicolons(nb: Any) -> None:
-    """Raise `Unfit` if a cell silences its value by a semicolon.
-
-    nbval executes without history, where IPython does not see the semicolon: the value would come back.
-    """
-    for n, cell in enumerate(code_cells(nb), 1):
-        if cell.source.rstrip().endswith(";"):
-            raise Unfit(
-                f"code cell {n} ends in a semicolon, which nbval ignores; end it with plt.show() or `_ = ...`"
-            )
+        for pattern, what in private.items():
+            if re.search(pattern, str(cell.outputs)):
+                raise Unfit(f"code cell {n} prints {what} (matched {pattern!r}); print something stable")
 
 
 def written(nb: Any) -> str:
@@ -197,18 +152,14 @@ def written(nb: Any) -> str:
     return str(nbformat.writes(portable.covered(nb))).rstrip("\n") + "\n"
 
 
-def write_atomically(text: str, path: Path) -> None:
-    """Write all of `text` or nothing."""
-    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+def replace(path: Path, text: str) -> bool:
+    """Write all of `text` to the file, or nothing, unless it is what stands there; whether it was news."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return False
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8", newline="\n")
+    new.replace(path)
+    return True
 
 
 def stored(ipynb: Path) -> Any:
@@ -229,7 +180,11 @@ def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
     source_sha256, code_sha256 = digest(md.read_bytes()), code_digest(md, root)
     address = address_for(md, root)
     source = read_source(md, address)
-    refuse_semicolons(source)
+    for n, cell in enumerate(code_cells(source), 1):
+        if cell.source.rstrip().endswith(
+            ";"
+        ):  # nbval runs without history, where IPython would show the value
+            raise Unfit(f"code cell {n} ends in a semicolon, which nbval ignores; end it with `_ = ...`")
     nb = convert(md, address)
     execute(nb, md.parent, timeout)
     tidy(nb, source)
@@ -240,7 +195,7 @@ def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
         "outputs_sha256": outputs_digest(nb),
     }
     nbformat.validate(nb)
-    write_atomically(written(nb), md.with_suffix(".ipynb"))
+    replace(md.with_suffix(".ipynb"), written(nb))
 
 
 def refresh(md: Path, root: Path = ROOT) -> bool:
@@ -259,14 +214,6 @@ def refresh(md: Path, root: Path = ROOT) -> bool:
     return replace(ipynb, written(nb))
 
 
-def replace(path: Path, text: str) -> bool:
-    """Write `text` to the file unless it is what stands there; whether it was news."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return False
-    write_atomically(text, path)
-    return True
-
-
 def front() -> str:
     """The text of the notebook that JupyterLab opens first: the labs in reading order (`contents.page`)."""
     cell = nbformat.v4.new_markdown_cell(contents.page(), id="contents")
@@ -277,7 +224,7 @@ def front() -> str:
 def uncover(folder: Path) -> None:
     """Fill `folder` with copies of the notebooks that have all outputs in sight, as nbval wants them."""
     shutil.rmtree(folder, ignore_errors=True)
-    for ipynb in (md.with_suffix(".ipynb") for md in sources()):
+    for ipynb in (md.with_suffix(".ipynb") for md in contents.sources()):
         copied = folder / ipynb.relative_to(ROOT / "notebooks")
         copied.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(portable.read(ipynb), copied)
@@ -285,10 +232,7 @@ def uncover(folder: Path) -> None:
 
 def recorded(ipynb: Path) -> dict[str, str]:
     """The hashes stored in `ipynb`; none if there are none to read."""
-    try:
-        return dict(json.loads(ipynb.read_text(encoding="utf-8"))["metadata"]["labkit"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+    return dict(stored(ipynb).metadata.get("labkit", {}))
 
 
 def stale(md: Path, root: Path = ROOT) -> str:
@@ -313,11 +257,7 @@ def recoded(md: Path) -> bool:
 def record_time(name: str, seconds: float, root: Path = ROOT) -> None:
     """Note in book/run_times.json how long a notebook took, where and when; the map of the labs says it."""
     path = root / "book" / "run_times.json"
-    if not path.parent.is_dir():
-        return
-    from labkit import machine
-
-    times = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    times = json.loads(path.read_text(encoding="utf-8"))
     times[name] = {"seconds": round(seconds, 1), "where": machine.describe()}
     text = json.dumps(dict(sorted(times.items())), indent=1, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
@@ -340,37 +280,29 @@ def problems(md: Path) -> list[str]:
         nbformat.validate(nb)
     except Exception as error:
         return [f"{ipynb.name} is not a valid notebook ({str(error).splitlines()[0]})."]
-    hashes = dict(nb.metadata.get("labkit", {}))
-    if not hashes:
+    if not nb.metadata.get("labkit"):
         return [f"{ipynb.name} was not made by `make notebooks`: it records no hashes."]
-    found = []
-    if hashes.get("source_sha256") != digest(md.read_bytes()):
-        found.append(f"{md.name} has changed since {ipynb.name} was executed: run `make notebooks`.")
-    address, setting = first_cell.address_in(nb) or "", first_cell.address(ROOT)
-    if setting and address != setting:
-        found.append(
-            f"{ipynb.name} installs labkit from {address!r}, not from {setting!r}: run `make notebooks`."
-        )
-    text = [(c.cell_type, c.source, dict(c.metadata)) for c in read_source(md, address).cells]
-    if text != [(c.cell_type, c.source, dict(c.metadata)) for c in nb.cells]:
-        found.append(f"{ipynb.name} has cells, sources or tags other than those of {md.name}.")
-    cells = code_cells(nb)
-    uncounted = [n for n, c in enumerate(cells, 1) if c.execution_count is None]
-    if uncounted:
-        found.append(
-            f"{ipynb.name} has no execution count in code cell {uncounted[0]}: it was stripped or not run."
-        )
-    elif [c.execution_count for c in cells] != list(range(1, len(cells) + 1)):
-        found.append(f"{ipynb.name} was not executed from top to bottom in a fresh kernel.")
+    found = [f"{ipynb.name} {what}." for what in out_of_step(md, nb)]
     if any("hide-output" in cell.metadata.get("tags", ()) for cell in shown):
         found.append(f"{ipynb.name} shows an answer beside its question: run `make notebooks`.")
-    for n, cell in enumerate(cells, 1):
-        errors = [o.ename for o in cell.outputs if o.output_type == "error"]
-        if errors and "raises-exception" not in cell.metadata.get("tags", []):
-            found.append(f"{ipynb.name} stores a {errors[0]} in code cell {n}.")
-    if not uncounted and hashes.get("outputs_sha256") != outputs_digest(nb):
-        found.append(f"{ipynb.name} has outputs other than those its run stored.")
     return found
+
+
+def out_of_step(md: Path, nb: Any) -> Iterator[str]:
+    """How the notebook `nb` differs from its text, and from what its run stored."""
+    if nb.metadata["labkit"].get("source_sha256") != digest(md.read_bytes()):
+        yield f"is older than {md.name}, which has changed since it was executed: run `make notebooks`"
+    address, setting = first_cell.address_in(nb) or "", first_cell.address(ROOT)
+    if setting and address != setting:
+        yield f"installs labkit from {address!r}, not from {setting!r}: run `make notebooks`"
+    wanted, there = (
+        [(c.cell_type, c.source, dict(c.metadata)) for c in cells]
+        for cells in (read_source(md, address).cells, nb.cells)
+    )
+    if wanted != there:
+        yield f"has cells, sources or tags other than those of {md.name}"
+    if nb.metadata["labkit"].get("outputs_sha256") != outputs_digest(nb):
+        yield "was stripped, or has outputs other than those its run stored"
 
 
 def check(paths: list[Path]) -> int:
@@ -386,35 +318,36 @@ def check(paths: list[Path]) -> int:
     return 1 if found else 0
 
 
-def run(paths: list[Path], everything: bool, root: Path = ROOT) -> int:
-    failed = 0
+def run(
+    paths: list[Path], everything: bool = False, root: Path = ROOT, busy: bool = False, text: bool = False
+) -> int:
+    """Execute what is stale, and give the others their new text; the exit status, 1 if something is left as it was.
+
+    busy: on a disturbed machine too, without noting how long it took. text: execute nothing.
+    """
+    left = 0
     for md in paths:
         why = "asked for" if everything else stale(md, root)
-        if not why:
-            print(f"{md.stem}: in step" + (", with new text" if refresh(md, root) else ""))
+        if not why or (text and not recoded(md)):
+            print(f"{md.stem}: " + ("new text" if refresh(md, root) else "in step"))
+            continue
+        refused = "Execute it (run)." if text else "" if busy else calm.disturbance()
+        if refused:
+            print(f"{md.stem}: NOT executed ({why}). {refused}", file=sys.stderr)
+            left += 1
             continue
         print(f"{md.stem}: executing ({why}) ...", flush=True)
         began = time.perf_counter()
         try:
             make(md, root)
         except Exception as error:
-            failed += 1
+            left += 1
             print(f"{md.stem}: NOT stored, the previous notebook stands.\n{error}", file=sys.stderr)
-        else:
-            seconds = time.perf_counter() - began
+            continue
+        seconds = time.perf_counter() - began
+        if not busy:
             record_time(md.stem, seconds, root)
-            print(f"{md.stem}: stored after {seconds:.1f} s")
-    return 1 if failed else 0
-
-
-def text(paths: list[Path]) -> int:
-    """Give every notebook its new prose; the number of those that must be executed first."""
-    left = [md for md in paths if recoded(md)]
-    for md in paths:
-        if md in left:
-            print(f"{md.stem}: its code has changed; execute it (run)", file=sys.stderr)
-        elif refresh(md):
-            print(f"{md.stem}: new text")
+        print(f"{md.stem}: stored after {seconds:.1f} s")
     return 1 if left else 0
 
 
@@ -422,6 +355,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make, execute and check the notebooks.")
     parser.add_argument("task", choices=["run", "text", "check", "uncover"])
     parser.add_argument("--all", action="store_true", help="run: also what is in step")
+    parser.add_argument("--busy", action="store_true", help="run: on a disturbed machine too")
     parser.add_argument("paths", nargs="*", type=Path, help="texts or notebooks (default: all of them)")
     args = parser.parse_intermixed_args(argv)
     chosen = [p.resolve().with_suffix(".md") for p in args.paths]
@@ -433,10 +367,10 @@ def main(argv: list[str] | None = None) -> int:
         missing = [p for p in chosen if not p.exists()]
         if missing:
             parser.error(f"there is no text source {missing[0]}")
-        paths = chosen or sources()
-        return run(paths, args.all) if args.task == "run" else text(paths)
+        paths = chosen or contents.sources()
+        return run(paths, args.all, busy=args.busy, text=args.task == "text")
     there = {p for folder in FOLDERS for p in (ROOT / folder).glob("*.ipynb")} - {FRONT}
-    return check(chosen or sorted({*sources(), *(p.with_suffix(".md") for p in there)}))
+    return check(chosen or sorted({*contents.sources(), *(p.with_suffix(".md") for p in there)}))
 
 
 if __name__ == "__main__":

@@ -1,39 +1,22 @@
 """What the labs promise and what the problem sets ask for: book/coverage.md, from the labs, the sets and the key.
 
-python book/tools/objectives.py      write the page
-
 An objective is a bullet under "After this lab you can". An exercise names those it is about (``Exercise.objectives``);
 a mutant is a plausible mistake that its judge must catch (``tests/problems``).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
+import runpy
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+import contents
 
-import contents  # noqa: E402
+from labkit_book.problems.catalogue import exercise_set
+from labkit_book.problems.exercise import KINDS, Exercise
 
-from labkit_book.problems.catalogue import exercise_set  # noqa: E402
-from labkit_book.problems.exercise import KINDS, Exercise  # noqa: E402
-
-_OPENING = """\
-# What is practised where
-
-Every lab begins with what you can do after it. This page says with which exercises you find out whether you can: the number
-of the exercise in the lab's problem set, what kind of work it is, its points, and how many plausible wrong answers
-(*mutants*) its judge has been shown to catch. An answer *in words* is read by a person, by a rubric. The page is generated
-from the labs, the problem sets and the key; a test of this book fails if an objective has no exercise, an exercise no
-objective, or if no exercise goes as deep as the objective's verb: who is to *prove* must derive, who is to *measure* must
-measure.
-"""
+ROOT = contents.ROOT
 
 # How deep an objective's verb goes: the kinds of work of which one at least must practise it.
 _ALL = frozenset(KINDS)
@@ -61,11 +44,6 @@ class Lab:
     set: str
 
 
-def labs(root: Path) -> list[Lab]:
-    """All labs, in reading order. Raises ValueError for one without objectives."""
-    return [lab(name, (root / "notebooks" / f"{name}.md").read_text()) for name in contents.labs(root)]
-
-
 def lab(name: str, text: str) -> Lab:
     """The lab with this text. Raises ValueError if it does not say what one can do after it."""
     title = re.search(r"^# (.+)$", text, re.M)
@@ -80,57 +58,45 @@ def lab(name: str, text: str) -> Lab:
 
 def numbered(all_labs: list[Lab]) -> list[tuple[Lab, int, str]]:
     """(lab, number, objective) for each; numbers run on through the labs that share a problem set."""
-    count: dict[str, int] = {}
-    out = []
+    count, out = Counter[str](), []
     for x in all_labs:
         for objective in x.objectives:
-            count[x.set] = count.get(x.set, 0) + 1
+            count[x.set] += 1
             out.append((x, count[x.set], objective))
     return out
 
 
 def verbs(objective: str) -> list[str]:
-    """The verbs of ``DEPTH`` with which a clause of the objective begins.
-
-    >>> verbs("write a worker that reduces, and check the result")
-    ['write', 'check']
-    """
+    """The verbs of ``DEPTH`` with which a clause of the objective begins."""
     return re.findall(rf"(?:^|,? and |, |; )({'|'.join(DEPTH)})\b", objective)
 
 
 def gaps(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]]) -> list[str]:
-    """What is missing, as sentences: objectives without an exercise, exercises without an objective."""
-    there = {(x.set, number) for x, number, _ in numbered(all_labs)}
-    met = {
-        (name, number)
-        for name, exercises in sets.items()
-        for e in exercises.values()
-        for number in e.objectives
-    }
-    out = [
-        f"{x.name}: no exercise of set {x.set} is about objective {number}, {objective!r}"
-        for x, number, objective in numbered(all_labs)
-        if (x.set, number) not in met
-    ]
-    for exercises in sets.values():
-        out += [f"exercise {e.id} is about no objective" for e in exercises.values() if not e.objectives]
-    for x, number, objective in numbered(all_labs):
+    """What is missing, as sentences: exercises of objectives, as deep as their verbs, and objectives of exercises."""
+    out, listed = [], numbered(all_labs)
+    for x, number, objective in listed:
         kinds = {e.kind for e in sets[x.set].values() if number in e.objectives}
+        said = f"{x.name}: objective {number}, {objective!r}"
+        if not kinds:
+            out.append(f"{said}: no exercise of set {x.set} is about it")
         out += [
-            f"{x.name}: of objective {number}, {objective!r}, nobody practises to {verb!r}: that takes one of "
-            f"{', '.join(sorted(DEPTH[verb]))}, and there is {', '.join(sorted(kinds)) or 'none'}"
+            f"{said}: nobody practises to {verb!r}: that takes one of {', '.join(sorted(DEPTH[verb]))}, and there is "
+            f"{', '.join(sorted(kinds))}"
             for verb in verbs(objective)
-            if not kinds & DEPTH[verb]
+            if kinds and not kinds & DEPTH[verb]
         ]
-    return out + [
-        f"set {name} names objective {number}, which its labs do not have"
-        for name, number in sorted(met - there)
-    ]
+    there = {(x.set, number) for x, number, _ in listed}
+    for name, exercises in sets.items():
+        for e in exercises.values():
+            out += [] if e.objectives else [f"exercise {e.id} is about no objective"]
+            lost = [n for n in e.objectives if (name, n) not in there]
+            out += [f"exercise {e.id} is about objective {n}, which its labs do not have" for n in lost]
+    return out
 
 
 def page(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]], mutants: dict[str, int]) -> str:
-    """The Markdown. mutants: how many there are, by the exercise's id."""
-    lines = [_OPENING]
+    """What book/coverage.md lists. mutants: how many there are, by the exercise's id."""
+    lines = []
     for x in all_labs:
         lines += [
             f"\n## {x.title}\n",
@@ -159,25 +125,21 @@ def page(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]], mutants: dic
     return "\n".join(lines)
 
 
-def read(root: Path = ROOT) -> tuple[list[Lab], dict[str, dict[str, Exercise]], dict[str, int]]:
+def read() -> tuple[list[Lab], dict[str, dict[str, Exercise]], dict[str, int]]:
     """The labs, the problem sets and the number of mutants of each exercise, as they are in this repository."""
-    all_labs = labs(root)
+    all_labs = [lab(name, text) for name, text in contents.texts().items()]
     sets = {x.set: exercise_set(x.set) for x in all_labs}
-    mutants = {id: len(m) for name in sets for id, m in _key(root, name).MUTANTS.items()}
-    return all_labs, sets, mutants
+    keys = (ROOT / "tests" / "problems" / f"key_{name.replace('.', '_')}.py" for name in sets)
+    return (
+        all_labs,
+        sets,
+        {id: len(m) for key in keys for id, m in runpy.run_path(str(key))["MUTANTS"].items()},
+    )
 
 
-def _key(root: Path, name: str) -> Any:
-    path = root / "tests" / "problems" / f"key_{name.replace('.', '_')}.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-if __name__ == "__main__":
-    (ROOT / "book" / "coverage.md").write_text(page(*read()))
-    missing = gaps(*read()[:2])
-    print("\n".join(missing) or "book/coverage.md is written")
-    sys.exit(bool(missing))
+def current() -> dict[str, str]:
+    """What the page shows, by its place. Raises ValueError for a gap."""
+    labs, sets, mutants = read()
+    if missing := gaps(labs, sets):
+        raise ValueError("; ".join(missing))
+    return {"% all objectives\n": page(labs, sets, mutants)}

@@ -1,9 +1,9 @@
 """Reveal slides of the labs, from their executed notebooks: `python book/tools/slides.py [LAB ...]`, _build/slides/LAB.html.
 
-A heading begins a slide, and so does a box, a figure, or code that the page shows; folded code is left out, and an answer
-that the page covers comes at a click. Of prose a slide shows first sentences, lists and formulas; all of it goes to the
-speaker's notes (key S). MathJax and our figures are copied beside the pages that nbconvert writes. reveal.js is fetched by
-the browser if no folder _build/slides/reveal.js is there; where it does not come, the slides stand in one column.
+nbconvert makes them; here is said where a slide begins: at a heading, a box, a paragraph. Of a paragraph it shows the
+first sentence, lists and formulas; all of it goes to the speaker's notes (key S). The code that follows stands below it;
+folded code is left out, and a covered answer comes at a click. reveal.js is fetched by the browser if no folder
+_build/slides/reveal.js is there; where it does not come, the slides stand in one column.
 """
 
 from __future__ import annotations
@@ -12,60 +12,62 @@ import importlib
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
+import build
 import contents
 import myst
 import nbformat
-import offered
 import portable
 from nbconvert.exporters import SlidesExporter
 from nbformat import NotebookNode as Cell
 
-from labkit.show.figures.sources import names, script
+from labkit_book.labs.figures import names, script
 
 ROOT = Path(__file__).resolve().parents[2]
 REVEAL = "https://unpkg.com/reveal.js@5.2.1"
-LINES = 22  # of code and output that a slide holds beside a sentence
 PIECE = re.compile(r"(^:::\{admonition\}[\s\S]*?^:::$|^#{1,4} .+$)", re.M)
 KEPT = re.compile(r"^(?:[-*] |\||\d+\. |\\begin)|\$\$", re.M)  # lists, tables and formulas
 SENTENCE = re.compile(r"(?<=[.:?!])\s+(?=[*$`]?[A-Z])")
 
 
 def seen(prose: str) -> str:
-    """What a slide shows of prose: its first sentence, and lists, tables and formulas with the sentence before them."""
-    out, paragraphs = [], re.split(r"\n\s*\n", prose.strip())
-    for i, paragraph in enumerate(paragraphs):
-        sentences = SENTENCE.split(paragraph)
-        if KEPT.search(paragraph):
-            out.append(paragraph)
-        else:
-            introduces = any(map(KEPT.match, paragraphs[i + 1 : i + 2]))
-            out += dict.fromkeys(sentences[: i == 0] + sentences[-1:] * introduces)
-    return "\n\n".join(out)
+    """What a slide shows of prose: its first sentence, and lists, tables and formulas."""
+    first, *others = re.split(r"\n\s*\n", prose.strip())
+    kept = [paragraph for paragraph in others if KEPT.search(paragraph)]
+    return "\n\n".join([first if KEPT.search(first) else SENTENCE.split(first)[0], *kept])
 
 
-def pieces(source: str) -> list[tuple[str, str, str]]:
-    """The pieces of a text cell: (slide type, "" for text without a heading; what is shown; notes)."""
-    out, head = [], ""
+def text(source: str) -> Iterator[Cell]:
+    """The cells that show a text cell, and those that only the speaker sees."""
+    head = ""
     for part in PIECE.split(myst.plain(source, portable.titles(), portable.works())):
-        kind = "slide" if re.match("##? ", head) else "subslide" if head else ""
+        kind = "slide" if re.match("##? ", head) else "subslide"
         if part.startswith("#"):
             head += f"{part}\n\n"
-        elif part.startswith(":::"):
+            continue
+        if part.startswith(":::"):
             box, options = next(myst.boxes(part + "\n"))
             inside = f"\n\n**{box['title']}**\n\n{box['body']}\n\n"
-            out.append((kind or "subslide", f'{head}<div class="box {options["class"]}">{inside}</div>', ""))
-            head = ""
+            yield _text(kind, f'{head}<div class="box {options["class"]}">{inside}</div>')
         elif part.strip():
-            out.append((kind, head + seen(part), part))
-            head = ""
-    return out + [("slide", head, "")] * bool(head)
+            yield _text(kind, head + seen(part))
+            yield _text("notes", part)
+        else:
+            continue
+        head = ""
+    if head:
+        yield _text("slide", head)
 
 
-def code(cell: Cell) -> list[Cell]:
-    """The cells that show a code cell, what the page hides left out; a covered answer, and output that is long, apart."""
+def _text(kind: str, said: str) -> Cell:
+    return nbformat.v4.new_markdown_cell(said, metadata={"slideshow": {"slide_type": kind}})
+
+
+def code(cell: Cell, kind: str) -> list[Cell]:
+    """The cells that show a code cell, what the page hides left out; a covered answer apart."""
     tags = {*cell.metadata.get("tags", ())}
     outputs = [] if "remove-output" in tags else cell.outputs
     alt = escape(cell.metadata.get("mystnb", {}).get("image", {}).get("alt", ""))
@@ -76,43 +78,27 @@ def code(cell: Cell) -> list[Cell]:
     hidden = "labkit-predict" in str(outputs) or "hide-input" in tags
     if "remove-cell" in tags or (hidden and not outputs):
         return []
-    height = sum(20 if "<img" in str(o) else str(o.get("text", "")).count("\n") for o in outputs)
-    height += cell.source.count("\n") * (not hidden)
-    if hidden or not outputs or ("hide-output" not in tags and height <= LINES):
-        return [_cell(cell, "-" if hidden and height < 5 else "subslide", hidden, outputs)]
-    kind = "fragment" if height <= LINES else "subslide"
-    return [_cell(cell, "subslide", False, []), _cell(cell, kind, True, outputs, "-output")]
+    if "hide-output" not in tags or hidden:
+        return [_code(cell, kind, hidden, outputs)]
+    return [_code(cell, kind, False, []), _code(cell, "fragment", True, outputs, "-output")]
 
 
-def _cell(cell: Cell, kind: str, hidden: bool, outputs: list[Cell], name: str = "") -> Cell:
+def _code(cell: Cell, kind: str, hidden: bool, outputs: list[Cell], name: str = "") -> Cell:
     metadata = {"slideshow": {"slide_type": kind}, "transient": {"remove_source": hidden}}
     return nbformat.from_dict({**cell, "id": cell.id + name, "outputs": outputs, "metadata": metadata})
 
 
 def deck(lab: str) -> Cell:
-    """The lab's notebook in slides. Text without a heading stands above the code it introduces, or only in the notes."""
+    """The lab's notebook in slides."""
     path = ROOT / "notebooks" / f"{lab}.ipynb"
     notebook = portable.read(path)
     portable.dress_inplace(notebook, path.with_suffix(".md"))
-    cells, waiting = [], ("", "", "")
-
-    def settle(kind: str = "") -> None:
-        for slide_type, said in ((waiting[0] or kind, waiting[1]), ("notes", waiting[2])):
-            if slide_type and said:
-                metadata = {"slideshow": {"slide_type": slide_type}}
-                cells.append(nbformat.v4.new_markdown_cell(said, metadata=metadata))
-
+    cells: list[Cell] = []
     for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            for piece in pieces(cell.source):
-                settle("subslide" * bool(KEPT.search(waiting[1])))
-                waiting = piece
-        elif parts := code(cell):
-            settle("subslide")
-            if waiting[1] and len(waiting[1]) < 300:
-                parts[0].metadata.slideshow.slide_type = "-"
-            cells, waiting = cells + parts, ("", "", "")
-    settle()
+        below = cells and cells[-1].cell_type == "markdown"
+        cells += (
+            text(cell.source) if cell.cell_type == "markdown" else code(cell, "-" if below else "subslide")
+        )
     return nbformat.from_dict({**notebook, "cells": cells})
 
 
@@ -137,11 +123,7 @@ def main(labs: list[str]) -> None:
     for lab in labs or contents.labs():
         (target / f"{lab}.html").write_text(page(lab, "reveal.js" if here else REVEAL), "utf-8")
         print(target / f"{lab}.html")
-    offered.put(ROOT)
-    if not here:
-        print(
-            f"The browser that shows them fetches reveal.js from {REVEAL}; without it they stand in one column."
-        )
+    build.offer()
 
 
 if __name__ == "__main__":

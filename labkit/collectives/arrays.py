@@ -1,6 +1,4 @@
-"""The few things that numpy arrays and torch tensors call by different names."""
-
-from __future__ import annotations
+"""The few things that numpy arrays and torch tensors call by different names, and how vectors are cut."""
 
 from itertools import pairwise
 from typing import Any
@@ -23,16 +21,13 @@ def empty(x: Any, n: int) -> Any:
 
 def flat(x: Any) -> Any:
     """``x`` as a vector over the same memory. Raises ValueError if its memory isn't one contiguous, writeable piece."""
-    if isinstance(x, np.ndarray):
-        if x.flags.c_contiguous and x.flags.writeable:
-            return x.reshape(-1)
-        raise ValueError("x must be contiguous and writeable to be reduced in place; pass x.copy()")
-    if not is_torch(x):
-        describe(x, "x")  # which refuses it
-    if not x.is_contiguous():
-        raise ValueError("x must be contiguous to be reduced in place; pass x.contiguous()")
-    x = x.detach() if x.requires_grad else x
-    return x if x.dim() == 1 else x.view(-1)
+    describe(x, "x")
+    if is_torch(x):
+        if x.is_contiguous():
+            return x.detach().view(-1)
+    elif x.flags.c_contiguous and x.flags.writeable:
+        return x.reshape(-1)
+    raise ValueError("x must be contiguous and writeable to be reduced in place")
 
 
 def chunks(x: Any, K: int) -> list[Any]:
@@ -52,7 +47,7 @@ def chunk_bounds(n: int, K: int) -> list[int]:
 def exchange(comm: Comm, out: Any, to: int, into: Any, source: int) -> None:
     """Send and receive at once, as ``comm.sendrecv`` does, parts that may be empty: what is empty is not sent."""
     arriving = comm.irecv(into, source) if len(into) else None
-    leaving = comm.isend(out, to) if len(out) else None
-    for request in (arriving, leaving):
-        if request is not None:
-            request.wait()
+    if len(out):
+        comm.isend(out, to).wait()
+    if arriving is not None:
+        arriving.wait()

@@ -1,21 +1,14 @@
-"""What every collective is: an algorithm and its price, in one file, as one object.
-
-``ring.allreduce(comm, x)`` adds up; ``ring.time(K, nbytes, link)`` says how long that takes, ``ring.rounds(K)``,
-``ring.bytes(K, n, itemsize)`` and ``ring.messages(K, n)`` what it sends. The same names for all of them.
+"""What every collective is: an algorithm and its price, in one file, as one object; and which to choose when.
 
 Times are alpha-beta times (Hockney 1994): a message costs ``alpha + nbytes / beta`` and keeps the sender's outgoing and the
-receiver's incoming port busy for all of it; ports are full duplex, all workers start together, adding numbers costs nothing.
-So a time is what one counts one after the other: rounds times alpha, and vectors' worth of bytes over beta. Where the vector
-is cut into parts, that is exact if they are equally long; otherwise a round lasts as long as its longest part, which is less
-than one element more. An empty vector has no sum and is not sent.
+receiver's incoming port busy for all of it; all workers start together, adding numbers costs nothing. If vectors are cut
+into parts a time is exact where these are equally long. An empty vector has no sum and is not sent.
 
 Symbols: K workers, n elements of ``itemsize`` bytes, ``nbytes`` bytes of the whole vector, alpha and beta of the link.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from labkit.checks import amounts, integer, plain, workers
 from labkit.collectives.arrays import copy, flat
 from labkit.comm.base import Comm
-from labkit.network.link import Link
+from labkit.network.link import Form, Link, evaluate
 
 Counts = NDArray[np.int64]
 #: What counts of a message of so many elements: the elements (``np.positive``), or one if there are any (``np.sign``).
@@ -36,38 +29,26 @@ class Collective(ABC):
 
     name: ClassVar[str]
 
-    def __str__(self) -> str:
-        return self.name
-
     def time(self, K: ArrayLike, nbytes: ArrayLike, link: Link) -> Any:
-        """Seconds for a vector of ``nbytes`` bytes.
-
-        K: workers, whole numbers >= 1. nbytes: finite, >= 0. They broadcast against each other.
-        Returns a float for numbers, an array for arrays. Raises ValueError for anything else.
+        """Seconds for a vector of ``nbytes`` bytes; K and nbytes may be arrays. ValueError unless K >= 1, nbytes >= 0.
 
         >>> [round(each.time(K=4, nbytes=4e6, link=Link(alpha=1e-4, beta=1.25e8)), 4) for each in (naive, ring)]
         [0.1926, 0.0486]
         """
-        Ks, size = workers(K), amounts("nbytes", nbytes)
-        rounds, vectors = self._serial(Ks)
-        return plain(rounds * link.alpha + vectors * size / link.beta)
+        rounds, vectors = self._serial(workers(K))
+        sent = vectors * amounts("nbytes", nbytes)
+        return plain(rounds * link.alpha + sent / link.beta)
 
     def rounds(self, K: ArrayLike) -> Any:
-        """Messages that go one after the other: the time on a link with alpha = 1 s and no bytes to pay.
-
-        >>> [int(each.rounds(8)) for each in (naive, tree, ring, doubling)]
-        [14, 6, 14, 3]
-        """
+        """Messages that go one after the other."""
         return self._serial(workers(K))[0]
 
     def bytes(self, K: int, n: int, itemsize: int) -> Counts:
-        """Bytes each rank sends, (K,), for n elements of ``itemsize`` bytes; exact for every K and n.
-
-        >>> ring.bytes(K=4, n=1000, itemsize=4)
-        array([6000, 6000, 6000, 6000])
-        """
-        K, n = integer("K", K, least=1), integer("n", n)
-        return self._sent(K, n, np.positive) * integer("itemsize", itemsize)
+        """Bytes each rank sends, (K,), for n elements of ``itemsize`` bytes; exact for every K and n."""
+        return (
+            self._sent(integer("K", K, least=1), integer("n", n), np.positive)
+            * itemsize
+        )
 
     def messages(self, K: int, n: int) -> Counts:
         """Messages each rank sends, (K,), for n elements; what is empty is not sent."""
@@ -94,7 +75,7 @@ class AllReduce(Collective):
     def allreduce_inplace(self, comm: Comm, x: Any) -> None:
         """Replace ``x`` (contiguous) by the sum of all workers' ``x``."""
         total = flat(x)
-        with comm.collective(self._label(comm, x), x):
+        with comm.collective(self._label(comm, total), x):
             if comm.K > 1 and len(total):
                 self._add_up(comm, total)
 
@@ -102,5 +83,17 @@ class AllReduce(Collective):
     def _add_up(self, comm: Comm, total: Any) -> None:
         """The algorithm: replace the vector ``total`` (n,), n > 0, of every one of K > 1 workers by the sum."""
 
-    def _label(self, comm: Comm, x: Any) -> str:
+    def _label(self, comm: Comm, total: Any) -> str:
+        """What all workers must call alike."""
         return f"{self.name} all-reduce"
+
+
+def best(K: int, nbytes: float, link: Link, forms: Mapping[str, Form]) -> str:
+    """The name of the price in ``forms`` that is least for ``nbytes`` bytes; of equals (to 1e-12), the first.
+
+    >>> best(16, 1e3, Link(1e-4, 1.25e8), ALLREDUCES), best(16, 1e8, Link(1e-4, 1.25e8), ALLREDUCES)
+    ('doubling', 'halving')
+    """
+    seconds = {name: evaluate(form, K, nbytes, link) for name, form in forms.items()}
+    least = min(seconds.values())
+    return next(name for name, s in seconds.items() if s <= least * (1 + 1e-12))

@@ -1,15 +1,11 @@
 """All-reduce along a binomial tree: reduce to rank 0, then broadcast (Chan et al. 2007, section 4).
 
 In round i of the reduction every rank whose lowest set bit is 2^i sends its partial sum to the rank without that bit.
-The broadcast runs the same tree backwards. Each takes ceil(log2 K) (alpha + n / beta) seconds for n bytes and any K: rank 0
-takes part in every round.
+The broadcast runs the same tree backwards. Each takes ceil(log2 K) (alpha + n / beta) seconds for n bytes and any K.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -17,19 +13,11 @@ from labkit.checks import integer
 from labkit.collectives.arrays import copy, empty, flat
 from labkit.collectives.base import AllReduce, Collective, Counts, Of
 from labkit.comm.base import Comm
-from labkit.network.bounds import least_rounds
+from labkit.network.link import least_rounds
 
 
-@dataclass(frozen=True)
 class _Tree(AllReduce):
-    """Reduce, then broadcast.
-
-    >>> from labkit import launch
-    >>> launch(lambda comm: tree.allreduce(comm, np.ones(100)), 4).messages_sent.tolist()
-    [2, 1, 2, 1]
-    """
-
-    name: ClassVar[str] = "tree"
+    name = "tree"
 
     def _add_up(self, comm: Comm, total: Any) -> None:
         self.reduce_among(comm, total, range(comm.K))
@@ -51,19 +39,11 @@ class _Tree(AllReduce):
 
     def _sent(self, K: int, n: int, of: Of) -> Counts:
         up = np.arange(K) > 0  # one message of each to its parent
-        return (up + _children(K)) * of(n)
+        return up * of(n) + broadcast._sent(K, n, of)
 
 
-@dataclass(frozen=True)
 class _Broadcast(Collective):
-    """Everyone gets one rank's vector. ``bytes`` and ``messages`` are those of root 0; another root's are the same, rolled.
-
-    >>> from labkit import launch
-    >>> launch(lambda comm: int(broadcast(comm, np.array([comm.rank]), root=2)[0]), 4).results
-    [2, 2, 2, 2]
-    """
-
-    name: ClassVar[str] = "broadcast"
+    name = "broadcast"
 
     def __call__(self, comm: Comm, x: Any, root: int = 0) -> Any:
         """Rank ``root``'s ``x`` (numpy or torch, any shape, the same on every rank), as a new array on every rank."""
@@ -94,17 +74,12 @@ class _Broadcast(Collective):
         return least_rounds(K), least_rounds(K)
 
     def _sent(self, K: int, n: int, of: Of) -> Counts:
-        return _children(K) * of(n)
-
-
-def _children(K: int) -> Counts:
-    """How many children each node has, (K,)."""
-    node = np.arange(1, K)
-    parent = node & (node - 1)  # lacks its child's lowest bit
-    return np.bincount(parent, minlength=K).astype(np.int64)
+        node = np.arange(1, K)
+        parent = node & (node - 1)  # lacks its child's lowest bit
+        return np.bincount(parent, minlength=K) * of(n)
 
 
 #: Reduce along a binomial tree to rank 0, and broadcast back along it.
 tree = _Tree()
-#: The tree's second half: ``broadcast(comm, x, root=0)``.
+#: The tree's second half, ``broadcast(comm, x, root=0)``: everyone gets one rank's vector. Priced for root 0.
 broadcast = _Broadcast()

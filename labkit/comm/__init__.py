@@ -2,13 +2,15 @@
 
 from labkit.comm.base import Comm, Request
 from labkit.comm.emulated import Emulated
-from labkit.comm.errors import Deadlock, LaunchError, Mismatch, RankDied, RankError, RankTimeout
-from labkit.comm.launch import World, launch
+from labkit.comm.errors import (
+    Deadlock,
+    LaunchError,
+    Mismatch,
+    RankDied,
+    RankError,
+    RankTimeout,
+)
+from labkit.comm.launch import launch
 from labkit.comm.processes import Processes
 from labkit.comm.run import Run
 from labkit.comm.simulated import Simulated
-
-__all__ = [
-    "Comm", "Deadlock", "Emulated", "LaunchError", "Mismatch", "Processes", "RankDied", "RankError", "RankTimeout",
-    "Request", "Run", "Simulated", "World", "launch",
-]  # fmt: skip

@@ -1,15 +1,10 @@
 """The hosts of an emulated cluster: network namespaces joined by a bridge, every port shaped by the kernel.
 
-Run as a script by ``Network``, it becomes the *hub* (so this file needs the standard library only): it enters a network
-namespace of its own (and, if it must, a user namespace, so that no privilege is needed), makes a bridge there, and holds
-open one more namespace per host. Nothing has a name outside: when the hub ends, or whoever started it, the kernel
-removes all of it.
-
-A host's port is a veth pair. ``tbf`` (token bucket filter, tc-tbf(8)) shapes its two ends: the host's own end what the host
-sends, the bridge's end what it receives.
+Run as a script by ``Network``, it becomes the *hub* (so this file needs the standard library only): in a network namespace
+of its own (and, if it must, a user namespace, so that no privilege is needed) it makes a bridge, and holds open one more
+namespace per host. Nothing has a name outside: when the hub ends, or who started it, the kernel removes all of it.
+A host's port is a veth pair, of which ``tbf`` (token bucket filter, tc-tbf(8)) shapes both ends: what it sends and receives.
 """
-
-from __future__ import annotations
 
 import contextlib
 import ctypes
@@ -23,19 +18,17 @@ import sys
 
 NEWUSER, NEWNET = 0x10000000, 0x40000000
 SUBNET, STORE_PORT = "10.77.0", 29400
-# What a port that has rested may send at once: a millisecond's worth, but at least four packets. It is what the shaper's
-# timer may be late without loss, which on a busy machine it is; and it is a millisecond that an all-reduce gets for nothing.
+# What a port that has rested may send at once: a millisecond's worth, by which the shaper's timer may be late without loss.
 BURST_S, LEAST_BURST = 0.001, 6_200
-# Bytes that may queue at a port: more than TCP has under way, so that nothing is dropped.
-LIMIT = 8_000_000
-# Where nothing is dropped, Reno sends whatever the port takes, and every kernel allows it. BBR, the default here and there,
-# would pace by its own guess of the rate; a window that shrinks at rest would have long messages start like short ones.
+LIMIT = 8_000_000  # bytes that may queue at a port: more than TCP has under way, so that nothing is dropped
+# Then Reno sends whatever the port takes. BBR would pace by its own guess of the rate; a window that shrinks at rest would
+# have long messages start like short ones.
 TCP = {"tcp_congestion_control": "reno", "tcp_slow_start_after_idle": "0"}
 # What TCP takes from a sender ahead of the port. With the usual megabytes a send returns long before the data have arrived,
-# and the next message shares the port with it: a tree of four took a quarter longer than its messages one after another.
-# With less than a worker sends while it waits for a core, the port would run dry.
+# and the next message shares the port with it. With less than a worker sends while it waits for a core, the port runs dry.
 BUFFER_S, LEAST_BUFFER = 0.016, 65_536
 _SETUP_S = 20.0
+_SILENCE = '{"error": "it did not answer"}'
 _SBIN = "/usr/sbin:/sbin:/usr/local/sbin"
 
 
@@ -49,29 +42,36 @@ class Network:
     def __init__(self, rates: list[float]) -> None:
         for tool in ("ip", "tc"):
             if _find(tool) is None:
-                raise RuntimeError(
-                    f"it needs the program {tool!r}: install iproute2 (apt-get install iproute2)"
-                )
+                install = "install iproute2 (apt-get install iproute2)"
+                raise RuntimeError(f"it needs the program {tool!r}: {install}")
+        # Its input is its lifeline; in a session of its own, no ^C of the terminal's reaches it.
         script = [sys.executable, "-I", "-S", __file__, json.dumps(rates)]
-        # its input is its lifeline; in a session of its own, no ^C of the terminal's reaches it
+        pipe = subprocess.PIPE
         self._hub = subprocess.Popen(
-            script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            script, stdin=pipe, stdout=pipe, text=True, start_new_session=True
         )
         try:
             assert self._hub.stdout is not None
             heard, _, _ = select.select([self._hub.stdout], [], [], _SETUP_S)
-            said = json.loads((heard and self._hub.stdout.readline()) or '{"error": "it did not answer"}')
+            said = json.loads(self._hub.stdout.readline() if heard else _SILENCE)
             if "error" in said:
                 raise RuntimeError(said["error"])
         except BaseException:
             self.close()
             raise
-        self.ways: list[tuple[str, ...]] = [tuple(way) for way in said["ways"]]
+        self.ways = [tuple(way) for way in said["ways"]]
 
     @staticmethod
     def address(host: int) -> str:
         """The address of a host's port."""
         return f"{SUBNET}.{host + 1}"
+
+    @staticmethod
+    def enter(way: tuple[str, ...]) -> None:
+        """Move this (single-threaded) process into the namespaces that these files stand for, one after another."""
+        for file in way:
+            with open(file) as namespace:
+                _libc("setns", namespace.fileno(), 0)
 
     def close(self) -> None:
         """Remove the network. Safe to call twice."""
@@ -82,13 +82,6 @@ class Network:
 def die_with_parent() -> None:
     """Have the kernel end this process when its parent ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def enter(way: tuple[str, ...]) -> None:
-    """Move this (single-threaded) process into the namespaces that these files stand for, one after another."""
-    for file in way:
-        with open(file) as namespace:
-            _libc("setns", namespace.fileno(), 0)
 
 
 def _find(tool: str) -> str | None:
@@ -104,70 +97,89 @@ def _libc(name: str, *args: int) -> None:
 
 def _unshare() -> bool:
     """A network namespace for this process; True if it took a user namespace to get it."""
-    if os.geteuid() == 0:
-        try:
-            _libc("unshare", NEWNET)
-            return False
-        except OSError:
-            pass
+    with contextlib.suppress(OSError):
+        _libc("unshare", NEWNET)
+        return False
     uid, gid = os.geteuid(), os.getegid()
     _libc("unshare", NEWUSER | NEWNET)
-    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
-        with open(f"/proc/self/{name}", "w") as f:
-            f.write(text)
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"0 {uid} 1"),
+        ("gid_map", f"0 {gid} 1"),
+    ):
+        _write(f"/proc/self/{name}", text)
     return True
 
 
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
 def _call(*command: object) -> None:
-    words = [str(w) for w in command]
+    words = [str(word) for word in command]
     found = [_find(words[0]) or words[0], *words[1:]]
     done = subprocess.run(found, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"'{' '.join(words)}' failed: {' '.join(done.stderr.split())}")
+        raise RuntimeError(
+            f"'{' '.join(words)}' failed: {' '.join(done.stderr.split())}"
+        )
 
 
 def _shape(device: str, rate: float) -> None:
     """Limit what leaves ``device`` to ``rate`` bytes per second."""
     burst = int(max(rate * BURST_S, LEAST_BURST))
-    # Bundles of packets larger than a burst would be cut up by the shaper, and each packet pass the kernel by itself: on two
-    # cores a ring of three at 300 Mbit/s took 1.7 times its time so. Some versions of ip can't set it.
+    # The shaper would cut up bundles of packets larger than a burst, and each packet pass the kernel by itself, which two
+    # cores feel. Some versions of ip can't set it.
     with contextlib.suppress(RuntimeError):
         _call("ip", "link", "set", device, "gso_max_size", min(burst // 2, 65_536))
-    _call("tc", "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf",
-          "rate", f"{int(rate * 8)}bit", "burst", burst, "limit", LIMIT)  # fmt: skip
+    bucket = ["rate", f"{int(rate * 8)}bit", "burst", burst, "limit", LIMIT]
+    _call("tc", "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf", *bucket)
 
 
 def _plug_in(host: int, rate: float, bridge: str) -> None:
     """Set up this network namespace as a host: its port, whose other end goes to namespace ``bridge``, and its TCP."""
     # With its usual packets of 64 kB a connection inside the host would stand still, waiting for room for another one.
     _call("ip", "link", "set", "lo", "mtu", 1500, "up")
-    _call("ip", "link", "add", "eth0", "type", "veth", "peer", "name", f"port{host}", "netns", bridge)
+    _call(
+        "ip",
+        "link",
+        "add",
+        "eth0",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        f"port{host}",
+        "netns",
+        bridge,
+    )
     _call("ip", "addr", "add", f"{Network.address(host)}/24", "dev", "eth0")
     _call("ip", "link", "set", "eth0", "up")
     _shape("eth0", rate)
     buffer = max(int(rate * BUFFER_S), LEAST_BUFFER)
     for name, value in {**TCP, "tcp_wmem": f"4096 16384 {buffer}"}.items():
-        with contextlib.suppress(OSError), open(f"/proc/sys/net/ipv4/{name}", "w") as f:
-            f.write(value)
+        with contextlib.suppress(OSError):
+            _write(f"/proc/sys/net/ipv4/{name}", value)
+
+
+def _this_network() -> str:
+    """A file that stands for the network namespace this process is in, for as long as the process lives."""
+    return f"/proc/{os.getpid()}/fd/{os.open('/proc/self/ns/net', os.O_RDONLY)}"
 
 
 def _hub(rates: list[float]) -> list[tuple[str, ...]]:
     """Make the network; returns the way to each host."""
-
-    def this_network() -> str:
-        """A file that stands for the network namespace this process is in, for as long as the process lives."""
-        return f"/proc/{os.getpid()}/fd/{os.open('/proc/self/ns/net', os.O_RDONLY)}"
-
     user = (f"/proc/{os.getpid()}/ns/user",) if _unshare() else ()
-    bridge, ways = this_network(), []
+    bridge, ways = _this_network(), []
     _call("ip", "link", "set", "lo", "up")
     _call("ip", "link", "add", "br0", "type", "bridge")
     _call("ip", "link", "set", "br0", "up")
     for host, rate in enumerate(rates):
         _libc("unshare", NEWNET)
-        ways.append((*user, this_network()))
+        ways.append((*user, _this_network()))
         _plug_in(host, rate, bridge)
-        enter((bridge,))
+        Network.enter((bridge,))
         _call("ip", "link", "set", f"port{host}", "master", "br0", "up")
         _shape(f"port{host}", rate)
     return ways

@@ -1,17 +1,12 @@
 """A pool of worker processes that stand ready, and the watch over them.
 
 Workers are forked from torch.multiprocessing's fork server: a fresh interpreter that has imported torch but started no
-thread, for forking a process whose OpenMP or CUDA is running hangs. A worker is ready in a tenth of a second, where a new
-interpreter needs seconds.
-
-Whatever happens to the launcher or to a worker, none is left behind: the launcher kills them, and each ends by itself when
-the launcher is gone. What travels to them is packed in ``packing.py``.
+thread, for forking a process whose OpenMP or CUDA is running hangs. A new interpreter would need seconds.
+None is left behind: the launcher kills them, and each ends by itself when the launcher is gone.
 """
 
 from __future__ import annotations
 
-import atexit
-import multiprocessing
 import os
 import signal
 import sys
@@ -19,199 +14,223 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
+from math import inf
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from typing import Any
 
 from labkit.comm import netns
 from labkit.comm.board import Board, State
 from labkit.comm.diagnose import PostMortem
-from labkit.comm.errors import LaunchError, ranks_phrase
-from labkit.comm.packing import pack
-from labkit.comm.run import FINISHED, Record
-from labkit.comm.windows import Heap, Windows
-from labkit.comm.worker import START_S, Place, work
+from labkit.comm.errors import LaunchError, RankError, text_of
+from labkit.comm.run import FINISHED, Record, Site, Task
+from labkit.comm.windows import Windows
+from labkit.comm.worker import START_S, Worker, pack
 
-PRELOAD = ["torch", "torch.distributed", "torch._dynamo", "labkit.comm.worker", "labkit.comm.torch_comm"]
+PRELOAD = [
+    "torch", "torch.distributed", "torch._dynamo", "labkit.comm.worker", "labkit.comm.torch_comm",
+]  # fmt: skip
+#: What the fork server's libraries must find in the environment when they are loaded.
+ENVIRONMENT = {
+    # K workers share the cores: libraries must not start pools of threads.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    # torch warns of hosts without a name, which emulated ones are; its errors reach us as exceptions.
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "PYTHONSAFEPATH": "1",  # the server would look into the current directory first
+}
 _starting = threading.Lock()
-_open: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 class Pool:
-    """K worker processes, joined in a torch.distributed group.
+    """K worker processes, joined in a torch.distributed group. Use as a context manager, or ``close()``.
 
-    threads: torch's, per worker. backend, devices: as ``Processes`` chose them, one device per rank.
-    hosts: the host of each rank; network: the emulated network that joins them, ended with the pool; None: this host's own.
-    Raises LaunchError if the workers can't be started. Use as a context manager, or ``close()``.
+    threads: torch's, per worker. site: where they live; its network ends with the pool. LaunchError if they can't start.
     """
 
-    def __init__(
-        self,
-        K: int,
-        threads: int,
-        backend: str,
-        devices: list[str],
-        hosts: tuple[int, ...],
-        network: netns.Network | None,
-    ) -> None:
-        self.K, self.closed = K, False
-        self.backend, self.devices = backend, tuple(devices)
-        self._hosts = hosts
-        self._network = network
-        self._store: Any = None
-        self._heap: Heap | None = None
-        self._alive: Any = None
+    def __init__(self, K: int, threads: int, site: Site) -> None:
+        self.K, self.site = K, site
+        self._network = site.network
         self._workers: list[Any] = []
         self._conns: list[Any] = []
         self._dumps: list[Any] = []
-        _open.add(self)
+        self._open = [] if site.network is None else [site.network]
+        # Also when Python exits, before multiprocessing waits for the workers.
+        self._end = weakref.finalize(self, _end, self._workers, self._open)
         try:
-            self._start(threads)
+            self._start(threads, site.hosts)
             self._collect("ready", START_S)
         except OSError as error:  # no disk, no memory, no file left to open
             self.close()
-            raise LaunchError(f"the system refused what {K} worker processes need: {error}") from error
+            needs = f"what {K} worker processes need"
+            raise LaunchError(f"the system refused {needs}: {error}") from error
         except BaseException:
             self.close()
             raise
 
-    def _start(self, threads: int) -> None:
-        import torch.distributed as dist
-
-        K, hosts, network = self.K, self._hosts, self._network
-        mp = _context()
+    def _start(self, threads: int, hosts: tuple[int, ...]) -> None:
+        K, mp = self.K, _context()
         raw = mp.RawArray("q", Board.words(K))
         self._board = Board(raw, K)
-        self._post_mortem = PostMortem(K, self._board, self._workers, self._dumps)
-        memory = None
+        self._post_mortem = PostMortem(self._board, self._workers, self._dumps)
+        heap = None
         if len(set(hosts)) == 1:
-            self._heap = Heap()
-            memory = mp.RawArray("q", Windows.words(K)), self._heap
-        if network is None:
-            self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-            store, device = ("127.0.0.1", self._store.port), "lo0" if sys.platform == "darwin" else "lo"
-        else:  # an emulated host can't reach this process: rank 0 keeps the store, where every port is free
-            store, device = (network.address(hosts[0]), netns.STORE_PORT), "eth0"
-        passed_on = ("CUDA", "NCCL", "GLOO", "TORCH", "PYTORCH")
-        env = {k: v for k, v in os.environ.items() if k.startswith(passed_on)}
-        env["GLOO_SOCKET_IFNAME"] = device
-        alive, self._alive = mp.Pipe(duplex=False)
+            heap = Windows.heap(K)
+            self._open.append(heap)
+        store, env = self._meeting_place(hosts)
+        alive, ours = mp.Pipe(duplex=False)
+        self._open.append(ours)
         # Workers need not import the caller's script again, for functions travel by value; and a script without
         # ``if __name__ == "__main__"`` would launch itself without end.
         no_script = {"__main__": types.ModuleType("__main__")}
         with _starting, _for_now(sys.modules, no_script):
             for k in range(K):
-                here, there = mp.Pipe()
+                way = () if self._network is None else self._network.ways[hosts[k]]
+                group = (
+                    k,
+                    K,
+                    store,
+                    hosts,
+                    way,
+                    self.site.backend,
+                    self.site.devices[k],
+                )
+                worker = Worker(*group, threads, env)
+                conn, theirs = mp.Pipe()
                 dump, dumped = mp.Pipe(duplex=False)
-                self._conns.append(here)
+                self._conns.append(conn)
                 self._dumps.append(dump)
-                way, serves = (network.ways[hosts[k]], k == 0) if network else ((), False)
-                place = Place(k, K, store, serves, hosts, way, self.backend, self.devices[k], threads, env)
-                ends = (place, there, alive, dumped, raw, memory)
-                p = mp.Process(target=work, args=ends, name=f"labkit rank {k}")
-                p.start()
-                self._workers.append(p)
-                there.close()
+                self._open += conn, dump
+                ends = theirs, alive, dumped, raw, heap
+                process = mp.Process(target=worker.live, args=ends, name=f"rank {k}")
+                process.start()
+                self._workers.append(process)
+                theirs.close()
                 dumped.close()
         alive.close()
 
-    # -- running ----------------------------------------------------------------------------------------------
+    def _meeting_place(
+        self, hosts: tuple[int, ...]
+    ) -> tuple[tuple[str, int], dict[str, str]]:
+        """The store in which the workers find one another, and the environment they need for that."""
+        import torch.distributed as dist
+
+        passed_on = ("CUDA", "NCCL", "GLOO", "TORCH", "PYTORCH")
+        env = {k: v for k, v in os.environ.items() if k.startswith(passed_on)}
+        if self._network is not None:
+            # An emulated host can't reach this process: rank 0 keeps the store.
+            env["GLOO_SOCKET_IFNAME"] = "eth0"
+            return (self._network.address(hosts[0]), netns.STORE_PORT), env
+        env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+        here = "127.0.0.1"
+        self._store = dist.TCPStore(here, 0, is_master=True, wait_for_workers=False)
+        return (here, self._store.port), env
 
     def run(
-        self, f: Callable[..., Any], args: tuple, kwargs: dict, settings: tuple, timeout_s: float
+        self, task: Task, settings: tuple, timeout_s: float
     ) -> list[tuple[bytes, Record]]:
-        """Run ``f`` on every worker; per rank its pickled result and its record. A failure closes the pool.
+        """Run a task on every worker; per rank its pickled result and its record. A failure closes the pool.
 
-        settings: the world's law and seed.
+        settings: the world's law and seed. Raises TypeError that names what cannot be sent, RankError, LaunchError.
         """
-        if self.closed:
-            raise LaunchError("this pool is closed (a worker failed or close() was called); make a new one")
-        shared = self._network is None  # an emulated host has a memory of its own, as a real one would
-        task = pack(f, args, kwargs, settings, shared)
+        if not self._end.alive:
+            raise LaunchError("this pool is closed: a worker failed, or close() was")
+        shared = self._network is None  # an emulated host has memory of its own
+        try:
+            tasks = [pack((*task, *settings), shared) for _ in range(self.K)]
+        except Exception:
+            numbered = {f"argument {i}": a for i, a in enumerate(task.args)}
+            parts = {"f": task.f, **numbered, **task.kwargs, "law": settings[0]}
+            _name_the_culprit(parts, shared)
+            raise
         try:
             self._board.clear()
-            for k, conn in enumerate(self._conns):
+            for k, packed in enumerate(tasks):
                 try:
-                    conn.send_bytes(task)
+                    self._conns[k].send_bytes(packed)
                 except OSError:
                     raise self._post_mortem.death(k) from None
             return self._collect("done", timeout_s)
+        except RankError as error:
+            # Of which what has been seen may be a consequence.
+            mismatch = self._board.mismatch()
+            self.close()
+            raise mismatch or error from None
         except BaseException:
             self.close()
             raise
 
     def _collect(self, wanted: str, timeout_s: float) -> list[Any]:
         """Wait for one ``wanted`` message from every worker, watching over all of them meanwhile."""
-        got: list[Any] = [None] * self.K
-        missing = set(range(self.K))
+        got: dict[int, tuple] = {}
         failed: dict[int, tuple] = {}
-        deadline = time.monotonic() + timeout_s
-        decide_at = float("inf")
-        still = None
-        while missing:
+        deadline, decide_at = time.monotonic() + timeout_s, inf
+        before = None
+        while len(got) < self.K:
             now = time.monotonic()
             if now >= decide_at:
                 raise self._post_mortem.failure(failed)
-            if now >= deadline and wanted == "done":
-                raise self._post_mortem.late(missing, timeout_s)
             if now >= deadline:
-                raise LaunchError(f"{ranks_phrase(list(missing))} did not start within {timeout_s:g} s")
-            ends = {self._workers[k].sentinel: k for k in missing}
-            conns = {self._conns[k]: k for k in missing if k not in failed}
-            heard: list[Any] = wait([*conns, *ends], min(0.05, deadline - now, max(0.0, decide_at - now)))
-            for c in heard:
-                if c in conns:
-                    k = conns[c]
-                    try:
-                        kind, *rest = c.recv()
-                    except (EOFError, OSError):
-                        raise self._post_mortem.death(k) from None
-                    if kind == "out":
-                        print(f"[rank {k}] {rest[0]}")
-                    elif kind == wanted:
-                        got[k] = tuple(rest)
-                        missing.discard(k)
-                    else:
-                        failed[k] = tuple(rest)
-                        # A symptom of another rank's end: wait for that end to show itself.
-                        decide_at = min(decide_at, time.monotonic() + (1.0 if rest[0] == "lost" else 0.02))
-            for c in heard:
-                if c in ends and not self._conns[ends[c]].poll():
-                    raise self._post_mortem.death(ends[c])
+                missing = {k for k in range(self.K) if k not in got}
+                if wanted == "ready":
+                    who = RankError.phrase(missing)
+                    raise LaunchError(f"{who} did not start within {timeout_s:g} s")
+                raise self._post_mortem.late(missing, timeout_s)
+            so_far = len(failed)
+            wait_s = min(0.05, deadline - now, decide_at - now)
+            heard = self._listen(wanted, got, failed, wait_s)
+            if len(failed) > so_far:
+                # A symptom of another rank's end: wait for that end to show itself.
+                symptoms = all(kind == "lost" for kind, *_ in failed.values())
+                decide_at = min(
+                    decide_at, time.monotonic() + (1.0 if symptoms else 0.02)
+                )
             if wanted == "done" and not heard and not failed:
-                still = self._watch(still)
-        return got
+                before = self._watch(before)
+        return [got[k] for k in range(self.K)]
+
+    def _listen(
+        self,
+        wanted: str,
+        got: dict[int, tuple],
+        failed: dict[int, tuple],
+        wait_s: float,
+    ) -> bool:
+        """Note what the workers say within ``wait_s``; whether there was anything."""
+        missing = [k for k in range(self.K) if k not in got]
+        conns = {self._conns[k]: k for k in missing if k not in failed}
+        ends = {self._workers[k].sentinel: k for k in missing}
+        heard = wait([*conns, *ends], wait_s)
+        for k in [conns[c] for c in heard if c in conns]:
+            try:
+                kind, *rest = self._conns[k].recv()
+            except (EOFError, OSError):
+                raise self._post_mortem.death(k) from None
+            if kind == "out":
+                print(f"[rank {k}] {rest[0]}")
+            else:
+                (got if kind == wanted else failed)[k] = tuple(rest)
+        for k in [ends[c] for c in heard if c in ends]:
+            if not self._conns[k].poll():
+                raise self._post_mortem.death(k)
+        return bool(heard)
 
     def _watch(self, before: list[State] | None) -> list[State] | None:
         """Raise if the group stands still for good: somebody stuck, nobody on the way, seen twice and unchanged."""
         states = self._board.states()
-        if not any(s.stuck for s in states) or not all(s.stuck or s.op == FINISHED for s in states):
+        going = [s for s in states if not s.stuck and s.op != FINISHED]
+        if going or not any(s.stuck for s in states):
             return None
         if before != states:
             return states
         raise self._post_mortem.standstill(states)
 
-    # -- ending -----------------------------------------------------------------------------------------------
-
     def close(self) -> None:
         """End every worker, at once and for good. Safe to call twice."""
-        self.closed = True
-        _open.discard(self)
-        for p in self._workers:
-            if p.is_alive():
-                for kill in (os.killpg, os.kill) if hasattr(os, "killpg") else (os.kill,):
-                    with suppress(OSError):
-                        kill(p.pid, signal.SIGKILL)
-        for p in self._workers:
-            p.join(10)
-        for conn in [*self._conns, *self._dumps, *([self._alive] if self._alive else [])]:
-            conn.close()
-        self._store = None
-        if self._heap is not None:
-            self._heap.close()
-        if self._network is not None:
-            self._network.close()
+        self._end()
 
     def __enter__(self) -> Pool:
         return self
@@ -220,52 +239,56 @@ class Pool:
         self.close()
 
 
-@atexit.register
-def _close_all() -> None:
-    for pool in list(_open):
-        pool.close()
+def _end(workers: list[Any], open_: list[Any]) -> None:
+    for p in workers:
+        if p.is_alive():
+            with suppress(OSError):  # one that has only begun leads no group yet
+                os.killpg(p.pid, signal.SIGKILL)
+            p.kill()
+    for p in workers:
+        p.join(10)
+    for one in open_:
+        one.close()
 
 
-# -- the fork server --------------------------------------------------------------------------------------
+def _name_the_culprit(parts: Mapping[str, Any], shared: bool) -> None:
+    """Raise with the name of the part that cannot be sent to a worker."""
+    for name, part in parts.items():
+        try:
+            pack(part, shared)
+        except LaunchError as error:
+            raise LaunchError(f"{name} {error}") from None
+        except Exception as error:
+            why = text_of(error) or type(error).__name__
+            what = (
+                f"{name} ({type(part).__name__}) cannot be sent to a worker process"
+            )
+            raise TypeError(f"{what}: {why}; make it inside the function") from None
 
 
 def _context() -> Any:
+    """Of the fork server, which runs."""
     import torch.multiprocessing
 
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return torch.multiprocessing.get_context("spawn")
     context = torch.multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
-    # The same modules as here, wherever they lie: the server would look into the current directory first.
-    path = {"PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path), "PYTHONSAFEPATH": "1"}
-    with _starting, _for_now(os.environ, _ENVIRONMENT | path):
-        from multiprocessing import forkserver
-
+    # The same modules as here, wherever they lie.
+    path = {"PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path)}
+    with _starting, _for_now(os.environ, ENVIRONMENT | path):
         forkserver.ensure_running()
     return context
 
 
-#: What the fork server's libraries must find in the environment when they are loaded.
-_ENVIRONMENT = {
-    # K workers share the cores: libraries must not start pools of threads.
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    # torch warns of hosts without a name, which emulated ones are; its errors reach us as exceptions.
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
-}
-
-
 @contextmanager
-def _for_now(where: MutableMapping[str, Any], these: Mapping[str, Any]) -> Iterator[None]:
+def _for_now(
+    where: MutableMapping[str, Any], these: Mapping[str, Any]
+) -> Iterator[None]:
     """``where`` holds ``these`` inside the ``with``."""
-    before = {name: where.get(name) for name in these}
+    before = {name: where[name] for name in these if name in where}
     where.update(these)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                where.pop(name, None)
-            else:
-                where[name] = value
+        where.update(before)
+        for name in these.keys() - before.keys():
+            where.pop(name, None)

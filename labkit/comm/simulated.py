@@ -1,13 +1,10 @@
 """The simulated world: every worker on a virtual clock, in one process, deterministic.
 
 The network is the one-port, full-duplex alpha-beta model (Hockney 1994; Thakur, Rabenseifner and Gropp 2005,
-section 3): a message starts when both ends have posted it and both ports are free, and keeps the sender's outgoing and
-the receiver's incoming port busy for ``alpha + nbytes / beta`` seconds.
-
-Workers are greenlets, of which exactly one runs at a time: always the one with the smallest clock (ties: the smaller
-rank), so that messages claim their ports in the order of virtual time and two runs of one program give the same bits.
-All share one thread, in which handing over costs about a microsecond; but torch keeps its state of mind (inside a
-backward pass, without gradients) per thread, so where torch is loaded up to ``MOST_THREADS`` workers have one each.
+section 3): a message starts when both ends have posted it and both ports are free, and keeps them busy to its end.
+Every worker is a thread, since torch keeps per thread what a backward pass is doing. Exactly one runs at a time: always the
+one with the smallest clock (ties: the smaller rank), so that messages claim their ports in the order of virtual time, and
+two runs of one program give the same bits. Handing over takes some ten microseconds.
 """
 
 from __future__ import annotations
@@ -16,43 +13,43 @@ import ctypes
 import sys
 import threading
 import traceback
-from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import cache, partial
-from heapq import heappop, heappush, heapreplace
+from functools import partial
+from heapq import heappop, heappush
+from math import inf
 from typing import Any
 
-import numpy as np
-from greenlet import getcurrent, greenlet
-
-from labkit.comm.base import Comm, Described, deliver, describe
+from labkit.comm.base import Comm, Described, describe, hosts_of
 from labkit.comm.board import ANY, State
 from labkit.comm.diagnose import blame
-from labkit.comm.errors import Deadlock, Mismatch, RankError, RankTimeout, described
-from labkit.comm.run import FINISHED, MEETING, RECEIVING, RUNNING, SENDING, Record, Run
-from labkit.comm.windows import Heap, Windows
+from labkit.comm.errors import (
+    Deadlock,
+    LaunchError,
+    Mismatch,
+    RankError,
+    RankTimeout,
+    described,
+)
+from labkit.comm.run import FINISHED, MEETING, RECEIVING, RUNNING, SENDING, Run, Task
+from labkit.comm.windows import Windows
 from labkit.network.link import Link
 from labkit.timing.laws import Fleet
 from labkit.timing.timeline import Kind
 
 COMPUTE, WAIT, COMMUNICATE = int(Kind.COMPUTE), int(Kind.WAIT), int(Kind.COMMUNICATE)
 ETHERNET = Link(alpha=25e-6, beta=1.25e9)  # 10 Gbit/s
-MOST_THREADS = 256
 
 
 @dataclass(frozen=True)
 class Simulated:
     """A simulated cluster.
 
-    link: one ``Link`` for all pairs, or a function ``(source, to) -> Link`` for a network that isn't flat.
-    law: draws the times of ``comm.compute``; None: only the seconds that the algorithm states.
-    seed: of the law's draws; rank k draws from ``np.random.default_rng([seed, k])``.
-    hosts: the host of each rank, for a cluster of two levels; None: one rank a host.
-    inside: the ``Link`` between ranks of one host; None: the same as between hosts.
+    link: one ``Link`` for all pairs, or a function ``(source, to) -> Link``. law: draws the times of ``comm.compute``; None:
+    only the seconds that the algorithm states. seed: rank k draws from ``np.random.default_rng([seed, k])``. hosts: the host
+    of each rank; None: one rank a host. inside: the ``Link`` between ranks of one host; None: the same.
 
     >>> from labkit.network import Link
     >>> def hand_over(comm, x):
@@ -69,70 +66,61 @@ class Simulated:
     inside: Link | None = None
 
     def __str__(self) -> str:
-        said = str(self.link) if isinstance(self.link, Link) else "a link of its own for each pair"
+        said = (
+            str(self.link)
+            if isinstance(self.link, Link)
+            else "a link of its own for each pair"
+        )
         if self.hosts is not None:
-            said += f", {len(set(self.hosts))} hosts ({self.inside or 'the same'} inside)"
+            said += (
+                f", {len(set(self.hosts))} hosts ({self.inside or 'the same'} inside)"
+            )
         if self.law is not None:
             said += f", compute times {self.law}, seed {self.seed}"
         return said
 
-    def run(self, f: Callable[..., Any], K: int, args: tuple, kwargs: dict, timeout_s: float) -> Run:
-        """Run ``f`` on K virtual workers; see ``launch``."""
-        hosts = tuple(range(K)) if self.hosts is None else tuple(self.hosts)
-        if len(hosts) != K:
-            raise ValueError(f"hosts must name the host of each of the {K} ranks, got {len(hosts)}: {hosts}")
-        cluster = _Cluster(K, self, hosts)
-        for c in cluster.comms:
-            c._follow(self.law, self.seed)
-        results = cluster.run(f, args, kwargs, timeout_s)
-        return Run.of(results, [c._record(c.clock) for c in cluster.comms], "simulated", str(self))
+    def between(self, source: int, to: int) -> Link:
+        """The link on which ``source`` sends to ``to``."""
+        if (
+            self.inside is not None
+            and self.hosts is not None
+            and self.hosts[source] == self.hosts[to]
+        ):
+            return self.inside
+        return self.link if isinstance(self.link, Link) else self.link(source, to)
+
+    def run(self, task: Task, K: int, timeout_s: float) -> Run:
+        """Run a task on K virtual workers; see ``launch``."""
+        cluster = _Cluster(K, self, hosts_of(self.hosts, K))
+        for comm in cluster.comms:
+            comm._follow(self.law, self.seed)
+        results = cluster.run(task, timeout_s)
+        records = [comm._record(comm.clock) for comm in cluster.comms]
+        return Run.of(results, records, "simulated", str(self))
 
 
 class _Message:
     """One end of a message: a request."""
 
     __slots__ = ("comm", "data", "end", "op", "peer", "posted", "size", "start")
-    start: float
 
-    def __init__(self, comm: _SimulatedComm, op: int, data: Any, size: Described, peer: int) -> None:
-        self.comm = comm
-        self.op = op
-        self.data = data
-        self.size = size
-        self.peer = peer
+    def __init__(
+        self, comm: _SimulatedComm, op: int, data: Any, peer: int, name: str
+    ) -> None:
+        self.size = describe(data, name)
+        self.comm, self.op, self.data, self.peer = comm, op, data, peer
         self.posted = comm.clock
-        self.end = -1.0  # the other end is not there yet, and there is no start
+        self.start = self.end = -1.0  # until the other end is there
+        comm._cluster.turn(comm)
+        comm._cluster.post(self)
 
     def wait(self) -> Any:
         comm = self.comm
         if self.end < 0.0:
             comm._cluster.sleep(comm, self)
-        if self.end > comm.clock:
-            comm._talk(self.start, self.end)
+        comm._pass(WAIT, self.start)
+        comm._pass(COMMUNICATE, self.end)
         return self.data if self.op == RECEIVING else None
-
-
-class _Pair:
-    """A sender and a receiver: what one of them has posted and the other not yet.
-
-    dtype, n, size: the array they last described. seconds(nbytes): what a message costs.
-    """
-
-    __slots__ = ("dtype", "n", "recvs", "seconds", "sends", "size", "source", "to")
-
-    def __init__(self, source: _SimulatedComm, to: _SimulatedComm, seconds: Callable[[int], float]) -> None:
-        self.source, self.to, self.seconds = source, to, seconds
-        self.sends: deque[_Message] = deque()
-        self.recvs: deque[_Message] = deque()
-        self.dtype: Any = None
-        self.n = -1
-        self.size: Described
-
-    def describe(self, data: Any, name: str) -> Described:
-        size = describe(data, name)
-        if type(data) is np.ndarray:
-            self.dtype, self.n, self.size = data.dtype, size.n, size
-        return size
 
 
 class _SimulatedComm(Comm):
@@ -144,89 +132,29 @@ class _SimulatedComm(Comm):
         super().__init__(rank, cluster.K, hosts=hosts)
         self.clock = 0.0
         self._cluster = cluster
-        self._ready = cluster.ready
-        self._home: Any = None  # the ``_Home`` where it lives, once it does
-        self._switch: Callable[[], Any]
-        self._on: Any = None  # what it is asleep on: a message, MEETING, a dispute; at last FINISHED
+        self._thread: threading.Thread | None = None  # once it has begun
+        self._go = threading.Lock()  # taken, unless it is this worker's turn
+        self._go.acquire()
+        # What it is asleep on: a message, MEETING, DISPUTE; at last FINISHED.
+        self._on: Any = None
         self._point = 0
         self._bringing = ""
         self._out_free = self._in_free = 0.0  # when its ports will be
-        self._into: dict[int, _Pair] = {}  # by the other's rank: pairs in which it sends
-        self._from: dict[int, _Pair] = {}  # and in which it receives
-        self._anyone: _Message | None = None  # its receive from anyone that nobody has met yet
-        # A span begins where the one before it ends: their ends, and what they are, 4 step + kind.
-        self._ends, self._whats = array("d"), array("q")
 
     def now(self) -> float:
         return self.clock
 
     def isend(self, data: Any, to: int) -> _Message:
-        pair = self._into.get(to) if type(to) is int else None
-        if pair is None:
-            describe(data, "data")
-            pair = self._cluster.pair(self.rank, self._peer(to, "to"))
-        if type(data) is np.ndarray and data.dtype is pair.dtype and data.size == pair.n:
-            size = pair.size
-        else:
-            size = pair.describe(data, "data")
-        if (ready := self._ready) and ready[0] < (self.clock, self.rank):
-            self._cluster.turn(self)
-        message = _Message(self, SENDING, data, size, to)
-        self.bytes_sent += size.nbytes
+        message = _Message(self, SENDING, data, self._peer(to, "to"), "data")
+        self.bytes_sent += message.size.nbytes
         self.messages_sent += 1
-        if pair.recvs:
-            recv = pair.recvs.popleft()
-        elif (recv := pair.to._anyone) is None:  # type: ignore[assignment]
-            pair.sends.append(message)
-            return message
-        else:
-            pair.to._anyone, recv.peer = None, self.rank
-        self._cluster.transfer(pair, message, recv, recv)
         return message
 
     def irecv(self, into: Any, source: int) -> _Message:
-        pair = self._from.get(source) if type(source) is int else None
-        if pair is None:
-            describe(into, "into")
-            pair = self._cluster.pair(self._peer(source, "source"), self.rank)
-        if type(into) is np.ndarray and into.dtype is pair.dtype and into.size == pair.n:
-            size = pair.size
-        else:
-            size = pair.describe(into, "into")
-        if (ready := self._ready) and ready[0] < (self.clock, self.rank):
-            self._cluster.turn(self)
-        message = _Message(self, RECEIVING, into, size, source)
-        if pair.sends:
-            send = pair.sends.popleft()
-            self._cluster.transfer(pair, send, message, send)
-        else:
-            pair.recvs.append(message)
-        return message
-
-    def sendrecv(self, data: Any, to: int, into: Any, source: int) -> Any:
-        incoming = self.irecv(into, source)
-        outgoing = self.isend(data, to)
-        if incoming.end < 0.0:
-            self._cluster.sleep(self, incoming)
-        if incoming.end > self.clock:
-            self._talk(incoming.start, incoming.end)
-        if outgoing.end < 0.0:
-            self._cluster.sleep(self, outgoing)
-        if outgoing.end > self.clock:
-            self._talk(outgoing.start, outgoing.end)
-        return into
+        return _Message(self, RECEIVING, into, self._peer(source, "source"), "into")
 
     def _recv_any(self, into: Any, size: Described) -> int:
-        """From whoever has posted first, or will."""
-        self._cluster.turn(self)
-        message = _Message(self, RECEIVING, into, size, ANY)
-        waiting = [(pair.sends[0].posted, k) for k, pair in self._from.items() if pair.sends]
-        if waiting:
-            pair = self._from[min(waiting)[1]]
-            message.peer, send = pair.source.rank, pair.sends.popleft()
-            self._cluster.transfer(pair, send, message, send)
-        else:
-            self._anyone = message
+        message = _Message(self, RECEIVING, into, ANY, "into")
         message.wait()
         return message.peer
 
@@ -236,9 +164,14 @@ class _SimulatedComm(Comm):
 
     @property
     def windows(self) -> Windows:
-        if self._windows is None and (memory := self._cluster.memory()) is not None:
-            meet = partial(self._cluster.meet, self)
-            self._windows = Windows(memory, self.K, self.rank, meet, self._cluster.heap, self.collective)
+        alone = (
+            self._cluster.world.hosts is None
+        )  # nobody has said that they live apart
+        if self._windows is None and (alone or len(set(self.hosts)) == 1):
+            cluster, meet = self._cluster, partial(self._cluster.meet, self)
+            self._windows = Windows(
+                self.K, self.rank, cluster.heap, self.collective, meet
+            )
         return super().windows
 
     def _meet(self, name: str, size: Described | None) -> None:
@@ -257,38 +190,22 @@ class _SimulatedComm(Comm):
 
     def _pass(self, kind: int, until: float) -> None:
         if until > self.clock:
-            self._whats.append(4 * self.step + kind)
-            self._ends.append(until)
+            self._spans.append((self.step, kind, self.clock, until))
             self.clock = until
-
-    def _talk(self, start: float, end: float) -> None:
-        """Be there at the end of a message that lies ahead."""
-        what, ends = 4 * self.step, self._ends
-        if start > self.clock:
-            self._whats.append(what + WAIT)
-            ends.append(start)
-        if end > start:
-            self._whats.append(what + COMMUNICATE)
-            ends.append(end)
-        self.clock = end
 
     def _doing(self, absent: tuple[int, ...]) -> State:
         """For the diagnosis; absent: who is missing in the barrier."""
-        on, peers = self._on, absent
+        on = self._on
         if on == FINISHED:
             return State(FINISHED, point=self._point)
         if on is None or on is DISPUTE:
             return State(RUNNING)
-        if on != MEETING:
-            on, peers = on.op, (on.peer,)
-            if peers == (ANY,):
-                peers = tuple(k for k in range(self.K) if k != self.rank)
-        return State(on, peers, self._point, self._bringing, self._inside is not None)
-
-    def _record(self, ended_s: float) -> Record:
-        ends, whats = np.array(self._ends), np.array(self._whats)
-        spans = np.stack([whats >> 2, whats & 3, np.append(0.0, ends[:-1])[: len(ends)], ends], axis=1)
-        return super()._record(ended_s)._replace(spans=spans)
+        op, peers = MEETING, absent
+        if isinstance(on, _Message):
+            op, peers = on.op, (on.peer,)
+        if peers == (ANY,):
+            peers = tuple(k for k in range(self.K) if k != self.rank)
+        return State(op, peers, self._point, self._bringing, self._inside is not None)
 
 
 DISPUTE = object()
@@ -298,88 +215,47 @@ class _Abandoned(BaseException):
     """Ends a worker after another one has failed; not for ``except Exception``."""
 
 
-class _Home:
-    """A thread, and the workers that live in it. Its own greenlet, the hub, lets them begin and calls other homes."""
-
-    def __init__(self, cluster: _Cluster, name: str) -> None:
-        self.cluster = cluster
-        self.go = threading.Semaphore(0)
-        self.target: int | None = None  # who is to go on here
-        self.lives: list[greenlet] = []
-        self.hub: greenlet
-        self.thread = threading.Thread(target=self._live, name=name, daemon=True)
-        self.thread.start()
-
-    def begin(self, comm: _SimulatedComm) -> Any:
-        """Let a worker begin; called by the hub."""
-        life = greenlet(self.cluster.job, self.hub)
-        life.gr_context = self.cluster.context.copy()
-        comm._switch = life.switch
-        self.lives.append(life)
-        return life.switch(comm)
-
-    def call(self, k: int) -> None:
-        """Let worker k, who lives here, go on; the caller's own home then has to wait."""
-        self.target = k
-        self.go.release()
-
-    def _live(self) -> None:
-        self.hub = getcurrent()
-        try:
-            self.go.acquire()
-            k = self.target
-            while k is not None and not self.cluster.ended:
-                comm = self.cluster.comms[k]
-                home = comm._home or self.cluster.settle(comm)
-                if home is self:
-                    k = comm._switch()
-                else:
-                    home.call(k)
-                    self.go.acquire()
-                    k = self.target
-        except _Abandoned:
-            pass
-        except BaseException as error:  # the machine has no thread left for a home
-            self.cluster.fail(error)
-        finally:
-            while self.lives:
-                with suppress(BaseException):
-                    while self.lives:
-                        if life := self.lives.pop():  # it has begun, and not ended
-                            life.throw(_Abandoned)
+def _bring_home(thread: threading.Thread, go: threading.Lock) -> None:
+    if go.locked():
+        go.release()
+    for _ in range(20):
+        thread.join(0.1)
+        if not thread.is_alive():
+            return
+        ident, abandoned = (
+            ctypes.c_ulong(thread.ident or 0),
+            ctypes.py_object(_Abandoned),
+        )
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, abandoned)
 
 
 class _Cluster:
     """The scheduler and the network."""
 
     def __init__(self, K: int, world: Simulated, hosts: tuple[int, ...]) -> None:
-        self.K, self.world, self.hosts = K, world, hosts
-        self.ready = [
-            (0.0, k) for k in range(K)
-        ]  # a heap; once all is over, its top sends everyone to ``turn``
+        self.K, self.world = K, world
         self.comms = [_SimulatedComm(k, self, hosts) for k in range(K)]
-        self.seconds: dict[int, Callable[[int], float]] = {}  # that messages take, by link
+        self.heap = Windows.heap(K, one_process=True)
+        # Who can go on, and when on its clock: a heap.
+        self.ready = [(0.0, k) for k in range(K)]
+        self.running = 0
+        # What one end has posted and the other not yet, by sender and receiver; the receives from anyone, by receiver.
+        self.waiting: dict[tuple[int, int], deque[_Message]] = defaultdict(deque)
+        self.anyone: dict[int, _Message] = {}
+        self.here: list[int] = []  # in the barrier
+        # What the ranks brought to each synchronisation point that not all have reached, and where they disagree.
         self.points: dict[int, dict[int, str]] = {}
         self.disputed: set[int] = set()
-        self.here: list[int] = []
-        self.homes: list[_Home] = []
-        self.over, self.ended = threading.Event(), False
-        self.modules = sys.modules
-        self.running = 0
+        self.over = threading.Event()
         self.failure: BaseException | None = None
         self.results: list[Any] = [None] * K
-        self.left = K
-        self._memory: bytearray | None = None
-        self.heap = Heap(alone=True)
 
-    # -- the scheduler ----------------------------------------------------------------------------------------
-
-    def run(self, f: Callable[..., Any], args: tuple, kwargs: dict, timeout_s: float) -> list[Any]:
-        """What ``f(comm, *args, **kwargs)`` returns on each worker. Raises RankError."""
-        self.job, self.context = partial(self._work, f, args, kwargs), copy_context()
+    def run(self, task: Task, timeout_s: float) -> list[Any]:
+        """What the task returns on each worker. Raises RankError."""
+        self.context = copy_context()
+        self.task = task
         try:
-            heappop(self.ready)
-            self.settle(self.comms[0]).call(0)
+            self._hand_on()
             if not self.over.wait(timeout_s):
                 self._late(timeout_s)
         finally:
@@ -388,89 +264,74 @@ class _Cluster:
             raise self.failure
         return self.results
 
-    def _work(self, f: Callable[..., Any], args: tuple, kwargs: dict, comm: _SimulatedComm) -> int | None:
-        """All of a worker's life; returns who is next, None for nobody."""
-        k = comm.rank
+    def _work(self, comm: _SimulatedComm) -> None:
+        """All of a worker's life."""
+        k, (f, args, kwargs) = comm.rank, self.task
         try:
-            self.results[k] = f(comm, *args, **kwargs)
-            comm._on = FINISHED
-            self.left -= 1
-            return self.next()
+            if not self.over.is_set():
+                self.results[k] = f(comm, *args, **kwargs)
+                comm._on = FINISHED
+                self._hand_on()
         except _Abandoned:
             pass
         except Mismatch as error:
-            self.fail(error)
+            self._fail(error)
         except BaseException as error:
-            frames = error.__traceback__
-            own = frames.tb_next if frames is not None and frames.tb_next is not None else frames
+            own = error.__traceback__ and error.__traceback__.tb_next
             trace = "".join(traceback.format_exception(type(error), error, own))
             failure = RankError(f"rank {k} raised {described(error)}", (k,), trace)
             failure.__cause__ = error
-            self.fail(failure)
-        return None
-
-    def settle(self, comm: _SimulatedComm) -> _Home:
-        """Give a worker that has not begun its home."""
-        own = "torch" in sys.modules and self.K <= MOST_THREADS
-        if own or not self.homes:
-            self.homes.append(_Home(self, f"rank {comm.rank}" if own else "simulated ranks"))
-        comm._home = home = self.homes[-1 if own else 0]
-        comm._switch = partial(home.begin, comm)
-        return home
+            self._fail(failure)
 
     def turn(self, comm: _SimulatedComm) -> None:
         """Let every worker with a smaller clock go first."""
-        if self.ended:
-            raise _Abandoned
-        ready, mine = self.ready, (comm.clock, comm.rank)
-        if ready and ready[0] < mine:
-            self.running = heapreplace(ready, mine)[1]
-            self._hand_over(comm)
+        self.wake(comm, comm.clock)
+        self._yield(comm)
 
     def sleep(self, comm: _SimulatedComm, on: Any) -> None:
         """Until somebody has woken it."""
         comm._on = on
-        if self.ready:
-            self.running = heappop(self.ready)[1]
-        else:
-            self.next()
-        self._hand_over(comm)
+        self._yield(comm)
 
     def wake(self, comm: _SimulatedComm, clock: float) -> None:
         comm._on = None
-        heappush(self.ready, (clock if clock > comm.clock else comm.clock, comm.rank))
+        heappush(self.ready, (max(clock, comm.clock), comm.rank))
 
-    def next(self) -> int | None:
-        """Who is to go on; None if it is all over."""
-        if self.ended:
-            return None
-        if self.ready:
-            self.running = heappop(self.ready)[1]
-            return self.running
-        if self.left:
-            self.fail(self._standstill())
-        self.end()
-        return None
-
-    def _hand_over(self, comm: _SimulatedComm) -> None:
-        """From ``comm`` to the worker that is now ``running``. Returns when it is this one's turn again."""
-        if self.ended:
+    def _yield(self, comm: _SimulatedComm) -> None:
+        """From ``comm`` to whose turn it is. Returns when it is this one's."""
+        self._hand_on()
+        if not self.over.is_set():
+            comm._go.acquire()
+        if self.over.is_set():
             raise _Abandoned
-        other, home = self.comms[self.running], comm._home
-        if "torch" in self.modules and len(home.lives) > 1 and _inside_autograd():
-            text = (
-                f"rank {comm.rank} waits for others inside a backward pass or without gradients, which is a state of "
-                f"its thread, and shares that with other ranks: import torch before the launch, and let K be at most "
-                f"{MOST_THREADS}"
+
+    def _hand_on(self) -> None:
+        """To the next worker; if there is none, it is all over."""
+        if self.over.is_set():
+            return
+        if not self.ready:
+            finished = all(comm._on == FINISHED for comm in self.comms)
+            self._fail(None if finished else self._standstill())
+            return
+        _, self.running = heappop(self.ready)
+        comm = self.comms[self.running]
+        if comm._thread is not None:
+            comm._go.release()
+            return
+        # A copy of the launcher's context: numpy's errstate, for one, is what it was there.
+        run = partial(self.context.copy().run, self._work, comm)
+        comm._thread = threading.Thread(
+            target=run, name=f"rank {comm.rank}", daemon=True
+        )
+        try:
+            comm._thread.start()
+        except RuntimeError as error:
+            comm._thread = None
+            self._fail(
+                LaunchError(
+                    f"the system has no thread left for rank {comm.rank} of {self.K}: {error}"
+                )
             )
-            self.fail(RankError(text, (comm.rank,)))
-            raise _Abandoned
-        if other._home is home:
-            other._switch()
-        else:
-            home.hub.switch(self.running)
-        if self.ended:
-            raise _Abandoned
 
     def _standstill(self) -> RankError:
         """Who is to blame that nobody can go on."""
@@ -478,83 +339,84 @@ class _Cluster:
             point = min(self.disputed)
             return Mismatch.at_point(point, self.points[point])
         absent = tuple(k for k in range(self.K) if k not in self.here)
-        ranks, sentence = blame([c._doing(absent) for c in self.comms])
+        ranks, sentence = blame([comm._doing(absent) for comm in self.comms])
         return Deadlock(sentence, ranks)
 
-    def fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException | None) -> None:
+        """It is over; error: and has failed, if it had not before."""
         if self.failure is None:
             self.failure = error
-        self.end()
-
-    def end(self) -> None:
-        self.ended = True
-        self.ready[:] = [(-1.0, -1)]
         self.over.set()
 
     def _late(self, timeout_s: float) -> None:
         comm = self.comms[self.running]
-        frame = sys._current_frames().get(comm._home.thread.ident or 0) if comm._home else None
+        frame = (
+            sys._current_frames().get(comm._thread.ident or 0)
+            if comm._thread
+            else None
+        )
         trace = "".join(traceback.format_stack(frame)) if frame else ""
         message = f"rank {comm.rank} was still running its own code at the deadline of {timeout_s:g} s"
-        self.fail(RankTimeout(message, (comm.rank,), trace))
+        self._fail(RankTimeout(message, (comm.rank,), trace))
 
     def _end(self) -> None:
-        """Bring every worker home: sleepers wake into Abandoned, a loop in Python is interrupted."""
-        self.end()
-        for home in self.homes:
-            home.go.release()
-        abandoned, interrupt = ctypes.py_object(_Abandoned), ctypes.pythonapi.PyThreadState_SetAsyncExc
-        for home in self.homes:
-            for _ in range(20):
-                left = len(home.lives)
-                home.thread.join(0.1)
-                if not home.thread.is_alive():
-                    break
-                if left == len(home.lives):
-                    interrupt(ctypes.c_ulong(home.thread.ident or 0), abandoned)
+        """Bring every worker home, one after another: sleepers wake into Abandoned, a loop in Python is interrupted."""
+        self.over.set()
+        for comm in self.comms:
+            if comm._thread is not None:
+                _bring_home(comm._thread, comm._go)
 
-    # -- the network ------------------------------------------------------------------------------------------
+    def post(self, message: _Message) -> None:
+        """One end of a message is there."""
+        other = self._other_end(message)
+        if other is None:
+            return
+        send, recv = (message, other) if message.op == SENDING else (other, message)
+        self._transfer(send, recv)
+        if other.comm._on is other:
+            self.wake(other.comm, other.end)
 
-    def pair(self, source: int, to: int) -> _Pair:
-        """The two that a message goes between, made where they meet first."""
-        one, other, world = self.comms[source], self.comms[to], self.world
-        if to not in one._into:
-            link = world.link
-            if world.inside is not None and self.hosts[source] == self.hosts[to]:
-                link = world.inside
-            if isinstance(link, Link):
-                seconds = self.seconds.setdefault(id(link), cache(link.seconds))
-            else:
-                between = link
-                seconds = lambda nbytes: between(source, to).seconds(nbytes)  # noqa: E731
-            one._into[to] = other._from[source] = _Pair(one, other, seconds)
-        return one._into[to]
+    def _other_end(self, message: _Message) -> _Message | None:
+        """The other end, if it has been posted; else ``message`` is kept until it is."""
+        rank = message.comm.rank
+        if message.peer == ANY:
+            message.peer = self._first_to(rank)
+        if message.peer == ANY:
+            self.anyone[rank] = message
+            return None
+        sending, peer = message.op == SENDING, message.peer
+        queue = self.waiting[(rank, peer) if sending else (peer, rank)]
+        if queue and queue[0].op != message.op:
+            return queue.popleft()
+        if sending and peer in self.anyone:
+            recv = self.anyone.pop(peer)
+            recv.peer = rank
+            return recv
+        queue.append(message)
+        return None
 
-    def transfer(self, pair: _Pair, send: _Message, recv: _Message, first: _Message) -> None:
-        """A message of which both ends are there: when it comes and goes, and what it carries. first: the end that was."""
-        size, source, to = send.size, pair.source, pair.to
-        if size is not recv.size and size[:2] != recv.size[:2]:
-            raise Mismatch.of_message(source.rank, to.rank, size, recv.size)
-        start = send.posted
-        if recv.posted > start:
-            start = recv.posted
-        if source._out_free > start:
-            start = source._out_free
-        if to._in_free > start:
-            start = to._in_free
-        end = start + pair.seconds(size.nbytes)
-        source._out_free = to._in_free = send.end = recv.end = end
+    def _first_to(self, rank: int) -> int:
+        """Whose message to ``rank`` was posted first of those that wait; ANY if there is none."""
+        queues = [self.waiting.get((k, rank)) for k in range(self.K)]
+        posted = [
+            queue[0].posted if queue and queue[0].op == SENDING else inf
+            for queue in queues
+        ]
+        first = min(posted)
+        return ANY if first == inf else posted.index(first)
+
+    def _transfer(self, send: _Message, recv: _Message) -> None:
+        """A message of which both ends are there: when it comes and goes, and what it carries."""
+        size, source, to = send.size, send.comm, recv.comm
+        if size != recv.size:
+            self.failure = Mismatch.of_message(source.rank, to.rank, size, recv.size)
+            raise self.failure  # whoever may catch it
+        start = max(send.posted, recv.posted, source._out_free, to._in_free)
+        end = start + self.world.between(source.rank, to.rank).seconds(size.nbytes)
+        source._out_free = to._in_free = end
         send.start = recv.start = start
-        deliver(send.data, recv.data)
-        comm = first.comm
-        if comm._on is first:
-            self.wake(comm, end)
-
-    def memory(self) -> bytearray | None:
-        """For the windows of all ranks, made when the first of them asks; None where they don't share a host."""
-        if self._memory is None and (self.world.hosts is None or len(set(self.hosts)) == 1):
-            self._memory = bytearray(8 * Windows.words(self.K))
-        return self._memory
+        send.end = recv.end = end
+        source._deliver(send.data, recv.data)
 
     def announce(self, comm: _SimulatedComm) -> None:
         """Compare with those who came before. Who differs waits until all others have shown what they bring."""
@@ -568,6 +430,7 @@ class _Cluster:
             del self.points[comm._point]
 
     def meet(self, comm: _SimulatedComm) -> None:
+        """The barrier, which ends with the last."""
         self.here.append(comm.rank)
         if len(self.here) < self.K:
             self.sleep(comm, MEETING)
@@ -578,12 +441,3 @@ class _Cluster:
             if rank != comm.rank:
                 self.wake(self.comms[rank], last)
         self.here = []
-
-
-def _inside_autograd() -> bool:
-    """Whether this thread is in a state of torch's that another worker must not find."""
-    torch = sys.modules["torch"]
-    try:
-        return torch._C._current_graph_task_id() != -1 or not torch.is_grad_enabled()
-    except AttributeError:  # it is being imported
-        return False

@@ -1,8 +1,8 @@
 """A worker that is a real process: ``Comm`` over torch.distributed.
 
-Messages go through gloo's own ``send`` and ``recv``, straight from and into the caller's buffers; what lies on a GPU is
-staged through host memory. Also where the group's collectives are nccl's: there a pair's messages run in the order in which
-each of the two issued them, so two workers that both receive first would wait for good; and nccl has no ``recv_any``.
+Messages go through gloo's own ``send`` and ``recv``, what lies on a GPU through host memory. Also where the group's
+collectives are nccl's: there a pair's messages run in the order in which each of the two issued them, so two workers that
+both receive first would wait for good; and nccl has no ``recv_any``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import torch
 import torch.distributed as dist
 
 from labkit import machine
-from labkit.comm.base import Comm, Described, deliver, describe
+from labkit.comm.base import Comm, Described, describe
 from labkit.comm.board import Board
-from labkit.comm.errors import Mismatch
-from labkit.comm.run import MEETING, RECEIVING, SENDING, Record
-from labkit.comm.windows import Heap, Windows
+from labkit.comm.run import MEETING, RECEIVING, SENDING
+from labkit.comm.windows import Windows
 from labkit.timing.timeline import Kind
 
 COMPUTE, WAIT = int(Kind.COMPUTE), int(Kind.WAIT)
@@ -30,44 +29,36 @@ _clock = time.perf_counter
 class _Message:
     """A message under way: a request. ``tensor`` is what torch moves; ``into`` is the receiver's own buffer."""
 
-    __slots__ = ("agreed", "comm", "copied", "into", "op", "peer", "posted", "seq", "size", "tensor", "work")
-
-    def __init__(self, comm: TorchComm, op: int, peer: int, size: Described, data: Any) -> None:
-        self.comm, self.op, self.peer, self.size = comm, op, peer, size
+    def __init__(
+        self, comm: TorchComm, op: int, peer: int, size: Described, data: Any
+    ) -> None:
+        self.comm, self.op, self.peer = comm, op, peer
         self.into = data if op == RECEIVING else None
         self.tensor, self.copied = _movable(data)
-        self.posted = _clock()
-        self.seq, other = comm._board.post(op, peer, size)
-        self.agreed = other is not None and self._agree(other)
-        self.work = (comm._post_send if op == SENDING else comm._post_recv)([self.tensor], peer, 0)
-
-    def _agree(self, other: Described) -> bool:
-        if other[:2] != self.size[:2]:
-            source, to, sent, wanted = self.comm.rank, self.peer, self.size, other
-            if self.op == RECEIVING:
-                source, to, sent, wanted = to, source, wanted, sent
-            raise Mismatch.of_message(source, to, sent, wanted)
-        return True
+        self.posted = comm.now()
+        self.number = comm._board.post(op, peer, size)
+        post = comm._messages.send if op == SENDING else comm._messages.recv
+        self.work = post([self.tensor], peer, 0)
 
     def wait(self) -> Any:
-        if self.work is not None:
-            comm, begun = self.comm, _clock()
-            comm._board.enter(self.op, self.peer, self.seq)
-            self.work.wait()
-            comm._board.leave()
-            if not self.agreed and (other := comm._board.other_end(self.op, self.peer, self.seq)) is not None:
-                self._agree(other)
-            if self.copied and self.op == RECEIVING:
-                deliver(self.tensor, self.into)
-            comm._log.append((self.op, self.peer, self.posted, begun, _clock(), comm.step))
-            self.tensor = self.work = None
+        if self.work is None:
+            return self.into
+        comm, ends = self.comm, (self.op, self.peer, self.number)
+        begun = comm.now()
+        comm._board.enter(*ends)
+        self.work.wait()
+        comm._board.leave()
+        if self.copied and self.op == RECEIVING:
+            comm._deliver(self.tensor, self.into)
+        comm._log.append((*ends, self.posted, begun, comm.now(), comm.step))
+        self.tensor = self.work = None
         return self.into
 
 
 class TorchComm(Comm):
     """A worker process's end of the group. ``group`` is the torch process group, for torch.distributed's own calls.
 
-    messages: the group that carries messages, in which gloo moves tensors on the CPU; None: ``group`` does.
+    board: what the launcher reads; None: no launcher of ours does.
     """
 
     def __init__(
@@ -75,18 +66,30 @@ class TorchComm(Comm):
         rank: int,
         K: int,
         device: str,
-        board: Board,
+        board: Board | None = None,
         hosts: tuple[int, ...] | None = None,
-        messages: Any = None,
     ) -> None:
         super().__init__(rank, K, device, hosts)
-        self.group = dist.distributed_c10d._get_default_group()
-        self._messages = self.group if messages is None else messages
-        self._post_send, self._post_recv = self._messages.send, self._messages.recv
-        self._board = board
+        self.group = self._messages = dist.distributed_c10d._get_default_group()
+        # Somebody's own group may be of nccl alone.
+        if torch.device("cpu") not in self.group._device_types:
+            self._messages = dist.new_group(backend="gloo")
+        self._board = board or Board(bytearray(8 * Board.words(K)), K, rank)
         self._origin = _clock()
         self._point = 0
-        self._log: list[tuple[int, int, float, float, float, int]] = []
+
+    @staticmethod
+    def join(backend: str, device: str, **group: Any) -> bool:
+        """Use ``device`` in this process, and join torch's process group; False if it is in one already."""
+        if device != "cpu":
+            machine.gpu_module().set_device(device)
+        if dist.is_initialized():
+            return False
+        # Beside nccl, which moves what is on a GPU, gloo for what is on the CPU.
+        if backend != "gloo":
+            backend = f"cpu:gloo,{machine.ACCELERATOR}:{backend}"
+        dist.init_process_group(backend, **group)
+        return True
 
     def now(self) -> float:
         return _clock() - self._origin
@@ -98,50 +101,49 @@ class TorchComm(Comm):
         return _Message(self, SENDING, self._peer(to, "to"), size, data)
 
     def irecv(self, into: Any, source: int) -> _Message:
-        return _Message(self, RECEIVING, self._peer(source, "source"), describe(into, "into"), into)
+        size = describe(into, "into")
+        return _Message(self, RECEIVING, self._peer(source, "source"), size, into)
 
     def _recv_any(self, into: Any, size: Described) -> int:
-        posted = _clock()
-        if (wrong := self._board.enter_any(size)) is not None:
-            raise wrong
-        source = self._from_anyone(into)
-        self._board.leave_any(source, size)
-        self._log.append((RECEIVING, source, posted, posted, _clock(), self.step))
-        return source
-
-    def _from_anyone(self, into: Any) -> int:
+        begun = self.now()
         tensor, copied = _movable(into)
+        self._board.enter_any(size)
         work = self._messages.recv_anysource([tensor], 0)
         work.wait()
+        source = work._source_rank()
+        number = self._board.leave_any(source, size)
         if copied:
-            deliver(tensor, into)
-        return work._source_rank()
+            self._deliver(tensor, into)
+        self._log.append(
+            (RECEIVING, source, number, begun, begun, self.now(), self.step)
+        )
+        return source
 
     def barrier(self) -> None:
         with self.collective("barrier"):
-            begun = _clock()
+            begun = self.now()
             self._barrier()
-            self._spans.append((self.step, WAIT, begun - self._origin, self.now()))
-
-    def _share(self, memory: Any, heap: Heap) -> None:
-        """Use ``memory`` (``Windows.words(K)`` int64) and ``heap`` together with the other ranks of this host."""
-        self._windows = Windows(
-            memory, self.K, self.rank, self._barrier, heap, self.collective, self._long_wait
-        )
-
-    def _long_wait(self, on: bool) -> None:
-        """Tell the launcher that this rank begins, or ends, to wait for all others."""
-        self._board.enter(MEETING) if on else self._board.leave()
+            self._spans.append((self.step, WAIT, begun, self.now()))
 
     def _barrier(self) -> None:
         self._board.enter(MEETING)
         self._messages.allreduce([torch.zeros(1)]).wait()
         self._board.leave()
 
+    def _share(self, heap: Any) -> None:
+        """Use ``heap`` together with the other ranks of this host."""
+        meets = self.collective, self._barrier, self._long_wait
+        self._windows = Windows(self.K, self.rank, heap, *meets)
+
+    def _long_wait(self, on: bool) -> None:
+        """Tell the launcher that this rank begins, or ends, to wait for all others."""
+        self._board.enter(MEETING) if on else self._board.leave()
+
     def _meet(self, name: str, size: Described | None) -> None:
         self._point += 1
         if not self._board.arrive(self._point, name, size):
-            time.sleep(0.2)  # for the others to show what they bring: the majority decides who is wrong
+            # For the others to show what they bring: the majority decides who is wrong.
+            time.sleep(0.2)
             if (wrong := self._board.mismatch()) is not None:
                 raise wrong
 
@@ -149,24 +151,14 @@ class TorchComm(Comm):
         self._board.depart()
 
     def _spend(self, fn: Callable[[], Any] | None, seconds: float | None) -> Any:
-        begun = _clock()
+        begun = self.now()
         value = fn() if fn is not None else None
         if self.device != "cpu" and fn is not None:
             machine.gpu_module().synchronize(self.device)
         if seconds is not None:
-            left = begun + seconds - _clock()
-            if left > 0:
-                time.sleep(left)
-        self._spans.append((self.step, COMPUTE, begun - self._origin, self.now()))
+            time.sleep(max(0.0, begun + seconds - self.now()))
+        self._spans.append((self.step, COMPUTE, begun, self.now()))
         return value
-
-    def _record(self, ended_s: float) -> Record:
-        origin = self._origin
-        messages = [
-            (op, peer, posted - origin, begun - origin, ended - origin, step)
-            for op, peer, posted, begun, ended, step in self._log
-        ]
-        return super()._record(ended_s)._replace(messages=messages)
 
 
 def _movable(data: Any) -> tuple[torch.Tensor, bool]:

@@ -7,12 +7,10 @@ last step's ended ("warm start").
 
 Both products are linear in M, so summing them over the workers is the product of the summed matrix: two all-reduces of
 (n + m) r numbers in place of one of n m. Error feedback is part of the method (algorithm 2). Vectors (biases), and matrices
-where (n + m) r * ``ratio`` is not below n m, travel whole: so does any matrix whose rank is below r.
+where (n + m) r is not below n m, travel whole: so does any matrix whose rank is below r.
 
 Symbols: r the rank of the approximation, n rows, m columns.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -20,9 +18,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labkit.checks import integer, number
-from labkit.compress.scheme import Crossing, Exchanged, Rngs, Scheme, vector
-from labkit.compress.wire import Array, Wire
+from labkit.checks import integer
+from labkit.compress.scheme import (
+    Array,
+    Crossing,
+    Exchanged,
+    Rngs,
+    Scheme,
+    Wire,
+    checked,
+)
 
 
 class _Factors(NamedTuple):
@@ -33,58 +38,56 @@ class _Factors(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Where a matrix of n rows and m columns lies in the flat gradient."""
+    """A matrix of n rows and m columns, and its ``place`` in the flat gradient."""
 
-    low: int
-    high: int
+    place: slice
     n: int
     m: int
 
 
 @dataclass(frozen=True)
 class PowerSGD(Scheme):
-    """Rank-``r`` approximation of the matrices of these ``shapes``, which lie one after another in the flat gradient.
+    """Rank-``r`` approximation of the matrices of these ``shapes``, of all parameters, one after another in the flat
+    gradient.
 
-    shapes: of all parameters, as ``[p.shape for p in model.parameters()]``; sides beyond the second are flattened into it.
-    ratio: a matrix is factored if that divides its numbers by more than this. feedback: whether there is an error memory.
-    warm: whether Q is kept from step to step; without, each step begins with a random one.
+    Sides beyond the second are flattened into it. feedback: whether there is an error memory.
     """
 
     shapes: tuple[tuple[int, ...], ...]
     r: int = 2
-    ratio: float = 1.0
     feedback: bool = True
-    warm: bool = True
 
     def __post_init__(self) -> None:
         integer("r", self.r, 1)
-        number("ratio", self.ratio, least=1)
-        shapes = tuple(tuple(int(side) for side in shape) for shape in self.shapes)
-        if not shapes or any(side < 1 for shape in shapes for side in shape):
-            raise ValueError(f"shapes must hold shapes with sides >= 1, got {self.shapes!r}")
-        object.__setattr__(self, "shapes", shapes)
+        object.__setattr__(self, "shapes", tuple(map(tuple, self.shapes)))
 
     def start(self, d: int, dtype: Any, rngs: Rngs) -> _Factors:
+        """No error yet, and a random orthonormal Q for each matrix, drawn alike by all workers."""
         parts, _ = self._parts(d)
-        return _Factors(np.zeros(d, dtype=dtype), self._random(parts, dtype, rngs))
+        random = [
+            rngs.common.standard_normal((p.m, self.r)).astype(dtype) for p in parts
+        ]
+        return _Factors(np.zeros(d, dtype=dtype), [_orthogonal(Q) for Q in random])
 
-    def mean(self, wire: Wire, g: Array, memory: _Factors, rngs: Rngs) -> tuple[Exchanged, _Factors]:
-        x = vector(g) + memory.error if self.feedback else vector(g)
+    def mean(
+        self, wire: Wire, g: Array, memory: _Factors, rngs: Rngs
+    ) -> tuple[Exchanged, _Factors]:
+        x = checked(g) + memory.error if self.feedback else checked(g)
         parts, rest = self._parts(len(x))
-        Ms = [x[p.low : p.high].reshape(p.n, p.m) for p in parts]
-        Qs = memory.Qs if self.warm else self._random(parts, x.dtype, rngs)
-        Ps = [M @ Q for M, Q in zip(Ms, Qs, strict=True)]
-        summed = wire.sum(_joined([*Ps, x[rest]], x.dtype))
-        *Ps, whole_sum = _cut(summed, [*Ps, x[rest]])
-        Ps = [_orthogonal(P) for P in Ps]  # of the sum: orthogonalising forgets a factor of K
+        Ms = [x[p.place].reshape(p.n, p.m) for p in parts]
+        Ps = [M @ Q for M, Q in zip(Ms, memory.Qs, strict=True)]
+        *Ps, whole = _summed(wire, [*Ps, x[rest]])
+        Ps = [_orthogonal(P) for P in Ps]  # of the sum: this forgets a factor of K
         own = [M.T @ P for M, P in zip(Ms, Ps, strict=True)]
-        Qs = _cut(wire.sum(_joined(own, x.dtype)) / wire.K, own) if own else []
+        Qs = [Q / wire.K for Q in _summed(wire, own)] if own else []
         mean, mine = np.empty_like(x), np.empty_like(x)
-        mean[rest], mine[rest] = whole_sum / wire.K, x[rest]
+        mean[rest] = whole / wire.K
+        mine[rest] = x[rest]
         for p, P, Q, local in zip(parts, Ps, Qs, own, strict=True):
-            mean[p.low : p.high] = (P @ Q.T).reshape(-1)
-            mine[p.low : p.high] = (P @ local.T).reshape(-1)
-        return Exchanged(mean, mine), _Factors(x - mine if self.feedback else memory.error, Qs)
+            mean[p.place] = (P @ Q.T).reshape(-1)
+            mine[p.place] = (P @ local.T).reshape(-1)
+        error = x - mine if self.feedback else memory.error
+        return Exchanged(mean, mine), _Factors(error, Qs)
 
     def crossings(self, d: int, itemsize: int, t: int = 0) -> list[Crossing]:
         parts, rest = self._parts(d)
@@ -96,37 +99,31 @@ class PowerSGD(Scheme):
         """The matrices to factor, and the places of all other numbers."""
         sizes = [math.prod(shape) for shape in self.shapes]
         if sum(sizes) != d:
+            right = f"the d = {d} elements of the gradient"
             raise ValueError(
-                f"shapes must hold the d = {d} elements of the gradient, got {sum(sizes)}: {self.shapes}"
+                f"shapes must hold {right}, got {sum(sizes)}: {self.shapes}"
             )
-        parts, rest, low = [], [], 0
+        parts, whole, low = [], np.ones(d, dtype=bool), 0
         for shape, size in zip(self.shapes, sizes, strict=True):
             n = shape[0] if shape else 1
             m = size // n
-            if (n + m) * self.r * self.ratio < n * m:
-                parts.append(_Part(low, low + size, n, m))
-            else:
-                rest.append(np.arange(low, low + size))
+            if (n + m) * self.r < n * m:
+                parts.append(_Part(slice(low, low + size), n, m))
+                whole[low : low + size] = False
             low += size
-        return parts, np.concatenate(rest) if rest else np.empty(0, dtype=np.intp)
-
-    def _random(self, parts: list[_Part], dtype: Any, rngs: Rngs) -> list[Array]:
-        """Q to begin with: orthonormal columns, drawn alike by all workers."""
-        return [_orthogonal(rngs.common.standard_normal((p.m, self.r)).astype(dtype)) for p in parts]
+        return parts, np.flatnonzero(whole)
 
 
 def _orthogonal(A: Array) -> Array:
     """Orthonormal columns that span those of A (n, r), r <= n, by Householder's QR: defined for a zero matrix as well."""
-    small = A.dtype == np.float16  # LAPACK has no half precision
-    Q = np.linalg.qr(A.astype(np.float32) if small else A)[0]
-    return Q.astype(A.dtype) if small else Q
+    return np.linalg.qr(A)[0]
 
 
-def _joined(parts: list[Array], dtype: Any) -> Array:
-    return np.concatenate([part.reshape(-1) for part in parts]).astype(dtype, copy=False)
-
-
-def _cut(x: Array, like: list[Array]) -> list[Array]:
-    """Views of the vector ``x`` in the shapes of ``like``, one after another."""
-    edges = np.cumsum([part.size for part in like])
-    return [x[edge - part.size : edge].reshape(part.shape) for edge, part in zip(edges, like, strict=True)]
+def _summed(wire: Wire, parts: list[Array]) -> list[Array]:
+    """Each of the arrays, added up over the workers: one all-reduce for all of them, end to end."""
+    total = wire.sum(np.concatenate([part.reshape(-1) for part in parts]))
+    edges = np.cumsum([part.size for part in parts])[:-1]
+    return [
+        piece.reshape(part.shape)
+        for piece, part in zip(np.split(total, edges), parts, strict=True)
+    ]

@@ -4,12 +4,9 @@ Top-k sends the k coordinates that are largest in size, and where they are (Aji 
 workers choose different places, so messages can't be added in flight. Biased: use it with error feedback. What it leaves out
 is at most (1 - k / d) ||x||^2 (Stich et al. 2018, appendix A).
 
-Random-k sends the values at k places that all workers draw alike from the same generator, so no index travels and an
-all-reduce can add the values in flight (Stich, Cordonnier and Jaggi 2018). Unbiased if the values are scaled by d / k, which
-has variance (d / k - 1) ||x||^2; without, for error feedback, biased.
+Random-k sends the values at k places that all workers draw alike, so no index travels and an all-reduce can add them. It is
+unbiased if the values are scaled by d / k, which has variance (d / k - 1) ||x||^2; without, for error feedback, biased.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -18,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from labkit.checks import integer
-from labkit.compress.scheme import Compressor, Crossing, vector
-from labkit.compress.wire import Array
+from labkit.compress.scheme import Array, Compressor, Crossing, Rng, checked
 
 
 @dataclass(frozen=True)
@@ -27,19 +23,21 @@ class _Some(Compressor):
     k: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, float | np.floating):
+        if not isinstance(self.k, float):
             integer("k", self.k, 1)
         elif not 0 < self.k <= 1:
-            raise ValueError(
-                f"k must be a whole number >= 1, or a share above 0 and at most 1.0, got {self.k!r}"
-            )
+            right = "a whole number >= 1, or a share above 0 and at most 1.0"
+            raise ValueError(f"k must be {right}, got {self.k!r}")
 
     def kept(self, d: int) -> int:
         """How many of d coordinates are sent. ValueError if there are not as many."""
-        if isinstance(self.k, float | np.floating):
-            return math.ceil(float(self.k) * d * (1 - 1e-12))  # 0.07 * 100 is 7, whatever binary makes of it
+        if isinstance(self.k, float):
+            # 0.07 * 100 is 7, whatever binary makes of it.
+            return math.ceil(self.k * d * (1 - 1e-12))
         if self.k > d:
-            raise ValueError(f"k must be at most the d = {d} coordinates there are, got {self.k!r}")
+            raise ValueError(
+                f"k must be at most the d = {d} coordinates there are, got {self.k!r}"
+            )
         return int(self.k)
 
 
@@ -54,27 +52,24 @@ class TopK(_Some):
     array([ 0., -5.,  0.,  3.])
     """
 
-    def encode(self, x: Array, rng: np.random.Generator) -> Array:
-        places = _largest(vector(x), self.kept(len(x)))
+    def encode(self, x: Array, rng: Rng) -> Array:
+        places = _largest(checked(x), self.kept(len(x)))
         index = places.astype(_index_dtype(len(x)))
         return np.concatenate([index.view(np.uint8), x[places].view(np.uint8)])
 
-    def decode(self, message: Array, d: int, dtype: Any, rng: np.random.Generator | None = None) -> Array:
+    def decode(
+        self, message: Array, d: int, dtype: Any, rng: Rng | None = None
+    ) -> Array:
+        head = self.kept(d) * _index_dtype(d).itemsize
+        places = message[:head].copy().view(_index_dtype(d))
         x = np.zeros(d, dtype=dtype)
-        self.add_decoded_inplace(x, message)
+        x[places] = message[head:].copy().view(dtype)
         return x
 
-    def add_decoded_inplace(
-        self, total: Array, message: Array, rng: np.random.Generator | None = None
-    ) -> None:
-        k, index = self.kept(len(total)), _index_dtype(len(total))
-        head = k * index.itemsize
-        itemsize = (len(message) - head) // k  # a sum of float16 is kept in float32
-        values = message[head:].copy().view(f"f{itemsize}")
-        total[message[:head].copy().view(index)] += values  # no place twice in one message
-
     def crossing(self, d: int, itemsize: int) -> Crossing:
-        return Crossing(False, self.kept(d) * (_index_dtype(d).itemsize + itemsize), 1)
+        return Crossing(
+            False, self.kept(d) * (_index_dtype(d).itemsize + itemsize), 1
+        )
 
 
 @dataclass(frozen=True)
@@ -89,29 +84,35 @@ class RandomK(_Some):
     summable = True
     common = True
 
-    def encode(self, x: Array, rng: np.random.Generator) -> Array:
-        return vector(x)[self.places(len(x), rng)]
+    def encode(self, x: Array, rng: Rng) -> Array:
+        return checked(x)[self.places(len(x), rng)]
 
-    def decode(self, message: Array, d: int, dtype: Any, rng: np.random.Generator | None = None) -> Array:
+    def decode(
+        self, message: Array, d: int, dtype: Any, rng: Rng | None = None
+    ) -> Array:
         if rng is None:
             raise ValueError(
-                "rng must be given to decode random-k, in the state that encode found it in, got None"
+                "rng must be given to decode random-k, as encode found it, got None"
             )
         x = np.zeros(d, dtype=dtype)
-        x[self.places(d, rng)] = message * (d / len(message)) if self.unbiased else message
+        x[self.places(d, rng)] = (
+            message * (d / len(message)) if self.unbiased else message
+        )
         return x
 
     def crossing(self, d: int, itemsize: int) -> Crossing:
         return Crossing(True, self.kept(d), itemsize)
 
-    def places(self, d: int, rng: np.random.Generator) -> Array:
+    def places(self, d: int, rng: Rng) -> Array:
         """The k places, in order."""
         return np.sort(rng.choice(d, self.kept(d), replace=False, shuffle=False))
 
 
 def _index_dtype(d: int) -> np.dtype:
     """The smallest unsigned integer that holds a place from 0 to d - 1, of 2 bytes at least."""
-    return np.dtype(np.uint16 if d <= 1 << 16 else np.uint32 if d <= 1 << 32 else np.uint64)
+    return np.dtype(
+        np.uint16 if d <= 1 << 16 else np.uint32 if d <= 1 << 32 else np.uint64
+    )
 
 
 def _largest(x: Array, k: int) -> Array:

@@ -1,19 +1,16 @@
 """Mini-batch SGD on one worker: drawing the batches, the rule for a step, and the walk that takes one step after another.
 
 Robbins and Monro 1951; Bottou, Curtis and Nocedal 2018, section 4. Momentum: Sutskever et al. 2013, section 2, in torch's
-convention: the velocity is a sum of gradients, and the learning rate multiplies it last.
-
-Symbols: N examples, b examples per batch, T steps, ``eta`` the learning rate, w and g (d,) parameters and gradient.
+convention: the velocity is a sum of gradients, and the learning rate multiplies it last. Symbols: N examples, b examples
+per batch, T steps, ``eta`` the learning rate, w and g (d,) parameters and gradient.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,14 +29,10 @@ class Diverged(ArithmeticError):
 
     def __init__(self, step: int, eta: float) -> None:
         super().__init__(step, eta)
-        self.step = step
-        self.eta = eta
+        self.step, self.eta = step, eta
 
     def __str__(self) -> str:
         return f"diverged: w is not finite after step {self.step} with eta = {self.eta:g}; take a smaller eta"
-
-
-# -- batches ------------------------------------------------------------------------------------------------
 
 
 def minibatches(
@@ -52,75 +45,63 @@ def minibatches(
 ) -> Iterator[Array]:
     """Yield batches of example numbers, (b,) each.
 
-    Without replacement an epoch is a fresh permutation of 0..N-1 cut into batches; if b does not divide N
-    the last one is short, or left out with ``drop_last``. With replacement all are b independent draws,
-    full, and an epoch is ceil(N / b) of them. epochs: how many; None never ends. Raises ValueError, at
-    the call, unless 1 <= b (<= N without replacement), N >= 1 and epochs >= 0.
+    Without replacement an epoch is a fresh permutation of 0..N-1 cut into batches; if b does not divide N the last one is
+    short, or left out with ``drop_last``. With replacement all are b independent draws, and an epoch is ceil(N / b) of
+    them. epochs: how many; None never ends. ValueError, at the call, unless 1 <= b (<= N without replacement).
 
     >>> [len(batch) for batch in minibatches(10, 4, np.random.default_rng(0))]
     [4, 4, 2]
     """
-    integer("N", N, 1), integer("b", b, 1), integer("epochs", 0 if epochs is None else epochs)
+    integer("N", N, 1)
+    integer("b", b, 1)
     if b > N and not replacement:
         raise ValueError(f"b must be at most N = {N} without replacement, got {b!r}")
-    return _batches(N, b, rng, replacement, epochs, drop_last)
 
-
-def _batches(
-    N: int, b: int, rng: np.random.Generator, replacement: bool, epochs: int | None, drop_last: bool
-) -> Iterator[Array]:
-    for _ in count() if epochs is None else range(epochs):
-        if replacement:
-            for _ in range(-(-N // b)):
-                yield rng.integers(N, size=b)
-        else:
-            order = rng.permutation(N)
+    def batches() -> Iterator[Array]:
+        for _ in count() if epochs is None else range(epochs):
+            order = None if replacement else rng.permutation(N)
             for first in range(0, N - b + 1 if drop_last else N, b):
-                yield order[first : first + b]
+                mine = slice(first, first + b)
+                yield rng.integers(N, size=b) if order is None else order[mine]
 
-
-# -- one step -----------------------------------------------------------------------------------------------
-
-
-class Optimiser(Protocol):
-    """One step of an optimiser; what it remembers is handed to it and back, so that it has no state of its own."""
-
-    def start(self, w: Array) -> Any:
-        """What to remember before the first step from w."""
-
-    def step(self, w: Array, g: Array, eta: float, memory: Any) -> tuple[Array, Any]:
-        """The next w, in w's dtype, and what to remember."""
+    return batches()
 
 
 @dataclass(frozen=True)
 class Momentum:
-    """``v <- momentum v + g``, then ``w <- w - eta v``.
-
-    momentum: 0 (plain SGD) up to, not including, 1. What it remembers is the velocity v, (d,). Raises ValueError
-    for another momentum.
-    """
+    """``v <- momentum v + g``, then ``w <- w - eta v``. Remembers v, (d,). momentum: 0 (plain SGD) up to, not including,
+    1."""
 
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be at least 0 and below 1, got {self.momentum!r}")
+            raise ValueError(
+                f"momentum must be at least 0 and below 1, got {self.momentum!r}"
+            )
 
     def start(self, w: Array) -> Array:
-        """Velocity zero."""
         return np.zeros_like(w)
 
-    def step(self, w: Array, g: Array, eta: float, memory: Array) -> tuple[Array, Array]:
-        """The next w and velocity."""
+    def step(
+        self, w: Array, g: Array, eta: float, memory: Array
+    ) -> tuple[Array, Array]:
         v = self.momentum * memory + g
-        return (w - eta * v).astype(w.dtype, copy=False), v.astype(w.dtype, copy=False)
+        new = w - eta * v
+        return new.astype(w.dtype, copy=False), v.astype(w.dtype, copy=False)
 
 
 def start(problem: Problem, w0: ArrayLike) -> Array:
     """A floating-point copy of w0, refused with ValueError unless it is finite and (d,)."""
     w = np.array(w0)
-    if w.shape != (problem.d,) or w.dtype.kind not in "iuf" or not np.isfinite(w).all():
-        raise ValueError(f"w0 must be {problem.d} finite numbers, got shape {w.shape} of {w.dtype}")
+    if (
+        w.shape != (problem.d,)
+        or w.dtype.kind not in "iuf"
+        or not np.isfinite(w).all()
+    ):
+        raise ValueError(
+            f"w0 must be {problem.d} finite numbers, got shape {w.shape} of {w.dtype}"
+        )
     return w if w.dtype.kind == "f" else w.astype(np.float64)
 
 
@@ -141,25 +122,21 @@ def descend(w: Array, eta: float, g: Array, t: int) -> Array:
     return new
 
 
-# -- many steps ---------------------------------------------------------------------------------------------
-
-
 def walk(
     problem: Problem,
     w0: ArrayLike,
-    optimiser: Optimiser,
+    optimiser: Any,
     eta: Rate,
     batches: Iterable[ArrayLike | None],
     T: int | None = None,
 ) -> Iterator[Array]:
-    """Yield w after each step of any optimiser, (d,), a new array every time; the start is not yielded.
+    """Yield w after each step, (d,), a new array every time; the start is not yielded. The rest is as in `sgd`.
 
-    The other arguments are those of `sgd`, which keeps all iterates. Raises Diverged at the first w that is not
-    finite, ValueError for bad input when the first step is asked for.
+    optimiser: ``start(w)`` is what it remembers at first, ``step(w, g, eta, memory)`` the next w and what it remembers then.
     """
     w = start(problem, w0)
     memory = optimiser.start(w)
-    for t, idx in enumerate(batches if T is None else islice(batches, T)):
+    for t, idx in enumerate(islice(batches, T)):
         now = rate(eta, t)
         with QUIETLY():
             w, memory = optimiser.step(w, problem.grad(w, idx), now, memory)
@@ -169,18 +146,16 @@ def walk(
 
 
 def sgd(
-    problem: Problem, w0: ArrayLike, eta: Rate, batches: Iterable[ArrayLike | None], T: int | None = None
+    problem: Problem,
+    w0: ArrayLike,
+    eta: Rate,
+    batches: Iterable[ArrayLike | None],
+    T: int | None = None,
 ) -> Array:
-    """Run plain SGD and return every iterate, (T + 1, d), beginning with w0.
+    """Run plain SGD and return every iterate, (T + 1, d), beginning with w0, in its dtype if that is floating.
 
-    w0: (d,), its dtype (if floating) is that of the iterates. eta: a number or a function of t, finite
-    and >= 0. batches: one list of example numbers a step; None in it means all examples. T: stop after T
-    steps, for batches that never end. Raises Diverged at the first w that is not finite, ValueError for
-    bad input.
-
-    >>> problem = LeastSquares([[1.0], [2.0]], [1.0, 2.0])
-    >>> sgd(problem, [0.0], eta=0.1, batches=[[0], [1]]).ravel()
-    array([0.  , 0.2 , 0.84])
+    eta: a number or a function of t, finite and >= 0. batches: one list of example numbers a step; None in it means all. T:
+    stop after T steps, for batches that never end. Raises Diverged at the first w that is not finite.
     """
     w = start(problem, w0)
     return np.array([w, *walk(problem, w, Momentum(), eta, batches, T)])

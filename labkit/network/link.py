@@ -1,27 +1,26 @@
-"""A network link as two numbers: the alpha-beta model (Hockney 1994).
+"""A network link as two numbers: the alpha-beta model (Hockney 1994). And what no all-reduce can beat on it.
 
-A message of ``nbytes`` takes ``alpha + nbytes / beta`` seconds: ``alpha`` seconds whatever its length,
-then ``beta`` bytes every second.
-
-``beta`` is goodput: bytes of the vector that arrive in a second. What a port is sold as is its rate on the wire, headers and
-gaps between frames included: ``goodput`` turns the one into the other.
+A message of ``nbytes`` takes ``alpha + nbytes / beta`` seconds. The bounds are for K workers that each hold a vector, with
+one outgoing and one incoming port each, full duplex, the same link between any two. A message carries elements, each summed
+over some of the workers; nothing is mixed or compressed, and nobody else adds: no switch, no worker in shared memory.
+``least_bytes``: Patarasuk and Yuan 2009; ``least_rounds``: Chan et al. 2007. Lab 10.9 has the arguments.
 """
 
-from __future__ import annotations
-
-import math
 from dataclasses import dataclass
+from typing import Any
 
-from labkit.checks import integer, number
+import numpy as np
+from numpy.typing import ArrayLike
+
+from labkit.checks import amounts, number, plain, workers
 
 
 @dataclass(frozen=True)
 class Link:
     """A link between two workers.
 
-    alpha: seconds per message, finite and >= 0.
-    beta: bytes of payload per second, > 0, not the rate on the wire (``goodput``); ``math.inf``: it costs latency only.
-    Raises ValueError for anything else.
+    alpha: seconds per message, finite and >= 0. beta: bytes of the vector per second, > 0, without headers and gaps between
+    frames; ``math.inf``: it costs latency only.
 
     >>> Link(alpha=0.001, beta=1e6).seconds(4000)
     0.005
@@ -31,32 +30,53 @@ class Link:
     beta: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.alpha) and self.alpha >= 0):
-            raise ValueError(f"alpha must be a finite number of seconds >= 0, got {self.alpha!r}")
-        if math.isnan(self.beta) or self.beta <= 0:
-            raise ValueError(f"beta must be a number of bytes per second > 0, got {self.beta!r}")
+        number("alpha", self.alpha, least=0)
+        if not self.beta > 0:
+            raise ValueError(f"beta must be bytes per second > 0, got {self.beta!r}")
 
     def seconds(self, nbytes: float) -> float:
         """Seconds one message of ``nbytes`` bytes takes."""
-        if nbytes < 0:
-            raise ValueError(f"nbytes must be >= 0, got {nbytes!r}")
         return self.alpha + nbytes / self.beta
 
     def __str__(self) -> str:
         return f"alpha = {self.alpha * 1e6:g} µs, beta = {self.beta / 1e9:g} GB/s"
 
 
-def goodput(rate: float, mtu: int = 1500) -> float:
-    """Bytes of payload per second of a TCP connection over Ethernet, of a port that sends ``rate`` bytes a second.
+#: A price: something with a ``time(K, nbytes, link)``, such as ``ring``, or such a function by itself.
+Form = Any
 
-    Of each packet of ``mtu`` bytes 52 are headers (IPv4 20, TCP 20 and its time stamps 12), and around it 38 more pass the
-    wire: preamble 8, Ethernet's header 14 and checksum 4, a gap of 12 (IEEE 802.3; RFC 791, 9293, 7323). 1448 of 1538
-    bytes for an MTU of 1500, so 5.9 % less; 0.99 of the rate for 9000. A shaped link that counts bytes where the kernel
-    hands over packets (``Emulated``) knows of 1448 of 1514. The least that is lost: acknowledgements and pauses come on top.
-    ValueError for a rate that is not above 0 or an MTU that leaves no payload.
 
-    >>> round(goodput(1.25e9) / 1.25e9, 4), round(goodput(1.25e9, mtu=9000) / 1.25e9, 4)
-    (0.9415, 0.99)
+def evaluate(form: Form, K: int, nbytes: float, link: Link) -> float:
+    """Seconds of ``form`` as a float."""
+    price: Any = getattr(form, "time", form)
+    return float(price(K, nbytes, link))
+
+
+def least_bytes(K: ArrayLike, nbytes: ArrayLike) -> Any:
+    """Bytes that some worker's outgoing port carries in any all-reduce: 2 (K - 1) / K times ``nbytes``; for arrays an array.
+
+    >>> least_bytes(K=8, nbytes=800)
+    1400.0
     """
-    rate, mtu = number("rate", rate, above=0), integer("mtu", mtu, least=53)
-    return rate * (mtu - 52) / (mtu + 38)
+    Ks, size = workers(K), amounts("nbytes", nbytes)
+    return plain(2 * (Ks - 1) / Ks * size)
+
+
+def least_rounds(K: ArrayLike) -> Any:
+    """Rounds, one message out and one in per worker in each, that any all-reduce needs: ceil(log2 K).
+
+    >>> least_rounds(K=5)
+    3
+    """
+    _, rounds = np.frexp(workers(K) - 1)  # the bits of K - 1: exact up to 2^53
+    return int(rounds) if np.ndim(rounds) == 0 else rounds.astype(np.int64)
+
+
+def least_time(K: ArrayLike, nbytes: ArrayLike, link: Link) -> Any:
+    """Seconds that any all-reduce takes on ``link``: the larger of ``alpha * least_rounds`` and ``least_bytes / beta``; that
+    one must pay the sum of the two does not follow. An empty vector needs no message, and no time.
+    """
+    latency = np.where(
+        amounts("nbytes", nbytes) > 0, least_rounds(K) * link.alpha, 0.0
+    )
+    return plain(np.maximum(latency, least_bytes(K, nbytes) / link.beta))

@@ -1,16 +1,16 @@
 """Predicted, simulated and measured on one plot: a line, hollow markers, filled markers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from labkit import extras
+from labkit.checks import one_of
 from labkit.show.palette import MEASURED, PAPER, PREDICTED, SIMULATED, style
 
-_KINDS = ("predicted", "simulated", "measured")
+_DASHES = {"o": "-", "s": "--", "^": ":", "D": "-."}
 
 
 def predicted_measured(
@@ -23,50 +23,45 @@ def predicted_measured(
     title: str = "",
     label: str = "",
     marker: str = "o",
-    where: str = "",
 ) -> Any:
     """Draw up to three accounts of the same figure and return the matplotlib Axes.
 
-    x: (n,) positions. series: "predicted", "simulated", "measured" (any of them) to (n,) values, nan where
-    there is none; "measured" may be (launches, n): drawn as medians with bars from least to most.
-    xlabel, ylabel: with units. where: the machine that "measured" was measured on, shown in the legend.
-    label, marker: tell several calls on one Axes apart. ValueError for an unknown name or a wrong length.
+    x: (n,) positions. series: "predicted", "simulated", "measured" (any of them) to (n,) values, nan where there is none;
+    "measured" may be (launches, n): drawn as medians with bars from least to most. label, marker: tell several calls apart.
     """
     x = np.asarray(x)
-    values = {name: np.asarray(y, dtype=np.float64) for name, y in series.items()}
-    for name, y in values.items():
-        if name not in _KINDS:
-            raise ValueError(f"series must be among {', '.join(_KINDS)}, got {name!r}")
-        if y.ndim not in ((1, 2) if name == "measured" else (1,)) or y.shape[-1:] != x.shape:
-            raise ValueError(
-                f"series[{name!r}] must hold one value for each of {len(x)} x, got shape {y.shape}"
-            )
     with style():
         if ax is None:
-            import matplotlib.pyplot as plt
-
-            _, ax = plt.subplots()
-        tag = f"{label}, " if label else ""
-        dashes = {"o": "-", "s": "--", "^": ":", "D": "-."}.get(marker, "-")
-        if "predicted" in values:
-            ax.plot(x, values["predicted"], dashes, color=PREDICTED, label=f"{tag}predicted", zorder=2)
-        if "simulated" in values:
-            hollow = {"markerfacecolor": PAPER, "markeredgecolor": SIMULATED, "markeredgewidth": 2}
-            ax.plot(
-                x, values["simulated"], marker, **hollow, markersize=11, label=f"{tag}simulated", zorder=3
+            ax = extras.need("matplotlib.pyplot").subplots()[1]
+        for name, values in series.items():
+            one_of("series", name, _DRAWN)
+            y = np.asarray(values, dtype=np.float64)
+            _DRAWN[name](
+                ax, x, y, marker, label=f"{label}, {name}" if label else name
             )
-        if "measured" in values:
-            y = np.atleast_2d(values["measured"])
-            middle = np.median(y, axis=0)
-            bars = np.stack([middle - y.min(axis=0), y.max(axis=0) - middle]) if len(y) > 1 else None
-            said = f"{tag}measured on {where}" if where else f"{tag}measured"
-            ax.errorbar(
-                x, middle, bars, fmt=marker, color=MEASURED, capsize=4, markersize=6, label=said, zorder=4
-            )
-        ax.set_xlabel(xlabel)
-        ax.set_ylabel(ylabel)
+        ax.set(xlabel=xlabel, ylabel=ylabel)
         if title:
             ax.set_title(title, loc="left")
         ax.grid(True)
         ax.legend()
     return ax
+
+
+def _line(ax: Any, x: Any, y: Any, marker: str, label: str) -> None:
+    ax.plot(x, y, _DASHES.get(marker, "-"), color=PREDICTED, label=label, zorder=2)
+
+
+def _hollow(ax: Any, x: Any, y: Any, marker: str, label: str) -> None:
+    look = {"mfc": PAPER, "mec": SIMULATED, "mew": 2, "ms": 11}
+    ax.plot(x, y, marker, label=label, zorder=3, **look)
+
+
+def _filled(ax: Any, x: Any, y: Any, marker: str, label: str) -> None:
+    y = np.atleast_2d(y)
+    middle = np.median(y, axis=0)
+    bars = [middle - y.min(axis=0), y.max(axis=0) - middle] if len(y) > 1 else None
+    look = {"fmt": marker, "color": MEASURED, "capsize": 4, "ms": 6}
+    ax.errorbar(x, middle, bars, label=label, zorder=4, **look)
+
+
+_DRAWN = {"predicted": _line, "simulated": _hollow, "measured": _filled}

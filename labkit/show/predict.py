@@ -4,12 +4,10 @@
     ...
     bet.reveal(answer)
 
-Nothing stops a notebook that runs from top to bottom unedited: without a guess it only says so. In the book's
-pages, where nothing runs, a script (book/_static/predict.js) makes a form of what `predict` displays and keeps
-what follows covered until the reader commits; what `reveal` displays carries the answer for it.
+Without a guess it only says so, and the notebook runs on. In the book's pages, where nothing runs, a script
+(book/_static/guess.js) makes a form of what `predict` displays and keeps what follows covered until the reader commits;
+what `reveal` displays carries the answer for it.
 """
-
-from __future__ import annotations
 
 import base64
 import hashlib
@@ -17,15 +15,11 @@ import html
 import json
 import math
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from numbers import Real
 from typing import Any
 
-from labkit.show.figures import stills
-from labkit.show.palette import GUESS
+from labkit.checks import number, one_of
 
 _CLOSE = 0.05  # a guess this near, relatively, counts as right
 UNGUESSED = "You made no guess this time: next time, write one down first."
@@ -35,8 +29,8 @@ UNGUESSED = "You made no guess this time: next time, write one down first."
 class Prediction:
     """A question, the unit of its answer ("" for a pure number), and the reader's guess if there is one.
 
-    choices: the possible answers, where the answer is no number. between: (low, high), what a slider in the page
-    offers, or None for no slider; log: whether the slider is logarithmic.
+    choices: the possible answers, where it is no number. between: (low, high) of a slider in the page, or None for no
+    slider.
     """
 
     question: str
@@ -44,92 +38,85 @@ class Prediction:
     guess: float | str | None = None
     choices: tuple[str, ...] = ()
     between: tuple[float, float] | None = None
-    log: bool = False
 
     def __post_init__(self) -> None:
-        if self.choices:
-            if len(set(self.choices)) < 2 or not all(isinstance(c, str) and c for c in self.choices):
-                raise ValueError(f"choices must be two or more different texts, got {self.choices!r}")
-            if self.guess is not None:
-                self._among("guess", self.guess)
-        elif self.guess is not None and not _finite(self.guess):
-            raise ValueError(f"guess must be a finite number, or None for not yet, got {self.guess!r}")
+        if self.guess is not None:
+            self._check("guess", self.guess)
         if self.between is not None:
-            pair = tuple(self.between) if isinstance(self.between, Sequence) else ()
-            if len(pair) != 2 or not all(map(_finite, pair)) or not pair[0] < pair[1]:
-                raise ValueError(f"between must be (low, high) with low < high, got {self.between!r}")
-            if self.log and pair[0] <= 0:
-                raise ValueError(f"between must begin above 0 on a logarithmic scale, got {self.between!r}")
+            low, high = self.between
+            number("between's high", high, above=number("between's low", low))
 
     @property
     def key(self) -> str:
         """What joins the question in the page with its answer: ten letters, the same in every run."""
-        return hashlib.sha256(f"{self.question}|{self.unit}".encode()).hexdigest()[:10]
+        return hashlib.sha256(f"{self.question}|{self.unit}".encode()).hexdigest()[
+            :10
+        ]
 
     def sentence(self, answer: float | str) -> str:
         """What `reveal` says."""
-        if self.choices:
-            right = self._among("answer", answer)
-            if self.guess is None:
-                return f"It is: {right}. {UNGUESSED}"
-            return f"You said {self.guess}, and {right} it is." if self.guess == right else (
-                f"You said {self.guess}; it is {right}."
-            )  # fmt: skip
-        if not _finite(answer):
-            raise ValueError(f"answer must be a finite number, got {answer!r}")
-        truth, it_is = _digits(float(answer)), self._said(answer)
+        self._check("answer", answer)
+        it_is = self._said(answer)
         if self.guess is None:
-            return f"It is {it_is}. {UNGUESSED}"
-        guess, said = float(self.guess), self._said(self.guess)
+            return f"It is{':' if self.choices else ''} {it_is}. {UNGUESSED}"
+        said = f"You said {self._said(self.guess)}"
+        if self.choices:
+            right = self.guess == answer
+            return (
+                f"{said}, and {it_is} it is." if right else f"{said}; it is {it_is}."
+            )
+        truth, guess = _digits(float(answer)), float(self.guess)
         off = abs(guess - truth)
         if off == 0:
-            return f"You said {said}, and {it_is} it is: exactly right."
+            return f"{said}, and {it_is} it is: exactly right."
         if off <= _CLOSE * abs(truth):
             near = math.ceil(100 * off / abs(truth))
-            return f"You said {said}; it is {it_is}. Well predicted: within {near} %."
-        way = "more" if truth > guess else "less"
+            return f"{said}; it is {it_is}. Well predicted: within {near} %."
+        return (
+            f"{said}; it is {it_is}, {self._how_far(guess, truth)} than you thought."
+        )
+
+    def _how_far(self, guess: float, truth: float) -> str:
+        """As a difference, in per cent, or as a ratio: whatever says most."""
+        off, way = abs(guess - truth), "more" if truth > guess else "less"
         if truth <= 0 or guess <= 0:
-            return f"You said {said}; it is {it_is}, {self._said(off)} {way} than you thought."
+            return f"{self._said(off)} {way}"
         ratio = max(truth / guess, guess / truth)
         if ratio < 1.5:
-            return f"You said {said}; it is {it_is}, {_amount(round(100 * off / guess))} % {way} than you thought."
-        times = f"{_amount(float(f'{ratio:.3g}'))} times {'bigger' if truth > guess else 'smaller'}"
-        return f"You said {said}; it is {it_is}, {times} than you thought."
+            return f"{_amount(round(100 * off / guess))} % {way}"
+        return f"{_amount(float(f'{ratio:.3g}'))} times {'bigger' if truth > guess else 'smaller'}"
 
     def reveal(self, answer: float | str) -> None:
-        """Show the answer beside the guess: a sentence and, for numbers, a small number line. ``answer`` in the
-        prediction's unit, or one of its choices. Outside of a notebook, print the sentence."""
+        """Show the answer beside the guess, in a sentence. ``answer``: in the prediction's unit, or one of its choices."""
         shown = _Reveal(self, answer, self.sentence(answer))
         if not _displayed(shown):
             print(shown)
 
     def _said(self, x: float | str) -> str:
-        return _amount(float(x), self.unit)
+        return str(x) if self.choices else _amount(float(x), self.unit)
 
-    def _among(self, name: str, said: object) -> str:
-        if said not in self.choices:
-            raise ValueError(f"{name} must be one of {', '.join(self.choices)}, got {said!r}")
-        return str(said)
+    def _check(self, name: str, said: Any) -> None:
+        one_of(name, said, self.choices) if self.choices else number(name, said)
 
     def __str__(self) -> str:
         if self.guess is None:
-            how = f" (one of: {', '.join(self.choices)})" if self.choices else ""
-            how = how or (f" (in {self.unit})" if self.unit else "")
+            how = f" (in {self.unit})" if self.unit else ""
+            how = f" (one of: {', '.join(self.choices)})" if self.choices else how
             return f"{self.question} Write down your guess{how} before you read on."
-        said = self.guess if self.choices else self._said(self.guess)
-        return f"{self.question} You committed to {said}."
+        return f"{self.question} You committed to {self._said(self.guess)}."
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        data: dict[str, Any] = {"key": self.key, "question": self.question, "unit": self.unit}
+        data: Any = {"key": self.key, "question": self.question, "unit": self.unit}
         if self.choices:
             data["choices"] = list(self.choices)
         if self.between is not None:
-            data |= {"between": [float(x) for x in self.between], "log": self.log}
-            data["whole"] = all(float(x).is_integer() for x in self.between) and not self.log
-        asked = html.escape(json.dumps(data, ensure_ascii=False), quote=True)
-        return f'<div class="labkit-predict" data-asked="{asked}"><p>{html.escape(str(self))}</p></div>'
+            data["between"] = [float(x) for x in self.between]
+            data["whole"] = all(x.is_integer() for x in data["between"])
+        asked = html.escape(json.dumps(data, ensure_ascii=False))
+        said = html.escape(str(self))
+        return f'<div class="labkit-predict" data-asked="{asked}"><p>{said}</p></div>'
 
 
 @dataclass(frozen=True)
@@ -145,46 +132,28 @@ class _Reveal:
 
     def _repr_html_(self) -> str:
         truth = str(self.answer) if self.bet.choices else _digits(float(self.answer))
-        truth = int(truth) if isinstance(truth, float) and truth.is_integer() else truth
-        sealed = base64.b64encode(json.dumps(truth, ensure_ascii=False).encode()).decode()
-        line = ""
-        if self.bet.guess is not None and not self.bet.choices:
-            with suppress(ImportError):  # without an engine to draw it, the sentence says it all
-                pair = float(self.bet.guess), _digits(float(self.answer))
-                drawn = stills.number_line(self.bet.unit, *pair, GUESS)
-                line = f'<div style="max-width: 400px">{drawn}</div>'
-        said = f"<p>{html.escape(self.said)}</p>"
-        return (
-            f'<div class="labkit-reveal" data-key="{self.bet.key}" data-truth="{sealed}">{said}{line}</div>'
+        truth = (
+            int(truth) if isinstance(truth, float) and truth.is_integer() else truth
         )
+        sealed = base64.b64encode(
+            json.dumps(truth, ensure_ascii=False).encode()
+        ).decode()
+        inside = f"<p>{html.escape(self.said)}</p>"
+        return f'<div class="labkit-reveal" data-key="{self.bet.key}" data-truth="{sealed}">{inside}</div>'
 
 
 def predict(
-    question: str,
-    unit: str = "",
-    guess: float | str | None = None,
-    *,
-    choices: Sequence[str] = (),
-    between: tuple[float, float] | None = None,
-    log: bool = False,
+    question: str, unit: str = "", guess: Any = None, **how: Any
 ) -> Prediction:
-    """Ask a question, and return the `Prediction`, which a notebook shows at once.
+    """Ask a question, and return the `Prediction`, which a notebook shows at once. The arguments are its fields.
 
-    question: what the answer is compared under. unit: of the answer, "" for a pure number. guess: the reader's
-    number (or one of ``choices``), None for not yet. between, log: see `Prediction`. ValueError if the guess is
-    not a finite number or not among the choices.
-
-    >>> bet = predict("How long is a step?", "ms", 20, between=(1, 1000), log=True)
+    >>> bet = predict("How long is a step?", "ms", 20, between=(1, 1000))
     >>> bet.guess, bet.unit
     (20, 'ms')
     """
-    bet = Prediction(question, unit, guess, tuple(choices), between, log)
+    bet = Prediction(question, unit, guess, **how)
     _displayed(bet)
     return bet
-
-
-def _finite(x: object) -> bool:
-    return isinstance(x, Real) and not isinstance(x, bool) and math.isfinite(float(x))
 
 
 def _displayed(shown: object) -> bool:
@@ -199,17 +168,16 @@ def _displayed(shown: object) -> bool:
 
 def _digits(x: float) -> float:
     """``x`` as it is shown and stored: whole numbers as they are, others with four significant digits."""
-    x = float(x)
     return x if x.is_integer() and abs(x) < 1e15 else float(f"{x:.4g}")
 
 
 def _amount(x: float, unit: str = "") -> str:
     """``x`` in words: 0.4167, 1470, 263,412, 1e-15; with its unit, if it has one."""
-    x = _digits(x)
+    x = _digits(float(x))
     if x != 0 and not 1e-4 <= abs(x) < 1e15:
         mantissa, exponent = f"{x:.3e}".split("e")
         text = f"{float(mantissa):g}e{int(exponent)}"
     else:
-        text = f"{Decimal(repr(x)).normalize():,f}" if abs(x) >= 1e4 else f"{Decimal(repr(x)).normalize():f}"
-        text = "0" if x == 0 else text
+        exact = Decimal(repr(x)).normalize() if x else Decimal(0)
+        text = f"{exact:,f}" if abs(x) >= 1e4 else f"{exact:f}"
     return f"{text} {unit}".rstrip()

@@ -1,25 +1,19 @@
 """Is it one sick worker, or everyone's noise? A report from arrival times at synchronisation points.
 
-At a barrier every worker waits for the last. If the workers are alike (exchangeable) and the steps
-independent, each rank is alone the last at a point with probability at most 1/K, so the times it is last
-among S points are at most Binomial(S, 1/K). A rank is called a straggler if that has a tail probability of at
-most false_alarm / K: by Bonferroni's inequality, alike workers then raise a false alarm with probability at
-most ``false_alarm``. Ties make the test milder, never wrong. Where every point is a barrier that all leave
-together (BSP), no lateness is carried into the next step, and steps are independent if the workers' own times are.
+At a barrier every worker waits for the last. If the workers are alike (exchangeable) and the steps independent, each rank is
+alone the last at a point with probability at most 1/K, so the times it is last among S points are at most Binomial(S, 1/K).
+A rank is called a straggler if that has a tail probability of at most false_alarm / K: by Bonferroni's inequality, alike
+workers then raise a false alarm with probability at most ``false_alarm``.
 
-Often they are not: a worker is slow for a stretch of steps, and then one stretch counts as many points. So points are judged
-in blocks of m = 1, 2, 4, ... in a row, m the first at which a block no longer resembles the next (batch means; Schmeiser
-1982): the lag-1 autocorrelation of the blocks' lateness, each rank's mean taken off so that a straggler does not count as
-resemblance, is at most the standard error that it has without any, 1/sqrt((K - 1) S/m) (twice that for m = 1: single
-points are given up only where chance alone hardly explains it). A block's last is who is late by most in sum; among
-blocks that are independent it is each rank with probability 1/K, as before. If no m leaves points enough to name anybody and
-two standard errors are still exceeded, nobody is named. Where a worker may run ahead (SSP, asynchronous), lateness piles up
-and the test does not hold.
+Where a worker is slow for a stretch of steps, one stretch counts as many points. So points are judged in blocks of m = 1, 2,
+4, ... in a row, m the first at which a block no longer resembles the next (batch means; Schmeiser 1982): the lag-1
+autocorrelation of the blocks' lateness, each rank's mean taken off, is at most the standard error that it has without any,
+1/sqrt((K - 1) S/m) (twice that for m = 1). A block's last is who is late by most in sum. If no m leaves points enough to
+name anybody and two standard errors are still exceeded, nobody is named. Where a worker may run ahead the test does not
+hold.
 
 Symbols: K workers, S synchronisation points at which all K arrived, m points in a block. Times are seconds.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -31,17 +25,17 @@ from labkit.extras import scipy
 from labkit.timing.timeline import IntArray, Timeline
 
 _TIE = 1e-12  # arrivals closer than this share of the latest arrival are one and the same
+_ROWS = 16  # ranks that a printed report shows
 
 
 @dataclass(frozen=True, eq=False)
 class StragglerReport:
     """What the arrivals say, per rank and for the group.
 
-    S: synchronisation points counted; those that some worker never reached are left out (``skipped``).
+    S: synchronisation points counted; those that some worker never reached are left out.
     mean_late_s: (K,) mean seconds by which a rank comes after the first to arrive; 0 for S = 0.
     times_last: (K,) points at which a rank was last, alone. share: (K,) that over S.
-    caused_s: (K,) seconds the others would not have waited, had the rank, when last, come with the last but
-        one.
+    caused_s: (K,) seconds the others would not have waited, had the rank, when last, come with the last but one.
     waited_s: seconds the group lost to waiting: sum over points and ranks of (last - arrival).
     p_values: (K,) probability that a rank among alike workers is last in so many blocks, times K, at most 1.
     block: points in a row that are judged as one; 0 where all resemble their neighbours too much to judge any.
@@ -50,7 +44,6 @@ class StragglerReport:
 
     K: int
     S: int
-    skipped: int
     mean_late_s: FloatArray
     times_last: IntArray
     caused_s: FloatArray
@@ -65,33 +58,31 @@ class StragglerReport:
 
     @property
     def stragglers(self) -> tuple[int, ...]:
-        return tuple(int(k) for k in np.flatnonzero(self.p_values <= self.false_alarm))
+        return tuple(np.flatnonzero(self.p_values <= self.false_alarm).tolist())
 
     @property
     def verdict(self) -> str:
         if self.K == 1:
             return "One worker waits for nobody."
         if self.S == 0:
+            return f"There is no point that all {self.K} workers reached, so nothing to judge."
+        if len(self.stragglers) > 1:
+            names = ", ".join(map(str, self.stragglers))
+            together = self.times_last[list(self.stragglers)].sum()
             return (
-                f"There is no synchronisation point that all {self.K} workers reached, so nothing to judge."
+                f"Ranks {names} are persistent stragglers: together last at {together} of {self.S} points, "
+                f"each more often than chance explains (false-alarm rate {self.false_alarm:g})."
             )
-        worst = int(np.argmax(self.times_last))
-        if self.stragglers:
-            worst = int(np.argmin(self.p_values))
-        count, p = f"last at {self.times_last[worst]} of {self.S} points", self.p_values[worst]
+        worst = (
+            self.stragglers[0] if self.stragglers else int(np.argmax(self.times_last))
+        )
+        count = f"last at {self.times_last[worst]} of {self.S} points"
         if self.block > 1:
             count += f" (judged in blocks of {self.block}, as neighbours are alike)"
-        if len(self.stragglers) == 1:
+        if self.stragglers:
             return (
                 f"Rank {worst} is a persistent straggler: {count}; among {self.K} workers alike, "
-                f"somebody is that often last with probability at most {p:.2g}."
-            )
-        if self.stragglers:
-            names = ", ".join(map(str, self.stragglers))
-            return (
-                f"Ranks {names} are persistent stragglers: together last at "
-                f"{self.times_last[list(self.stragglers)].sum()} of {self.S} points, each more often than "
-                f"chance explains (false-alarm rate {self.false_alarm:g})."
+                f"somebody is that often last with probability at most {self.p_values[worst]:.2g}."
             )
         return self._of_nobody(worst, count)
 
@@ -116,22 +107,28 @@ class StragglerReport:
         )
 
     def __str__(self) -> str:
-        lines = [f"{'rank':>6}{'mean late ms':>14}{'times last':>12}{'share':>9}{'caused ms':>12}"]
+        lines = ["  rank  mean late ms  times last    share   caused ms"]
         order = np.argsort(-self.times_last, kind="stable")
-        for k in sorted(order[:16].tolist()):
+        for k in sorted(order[:_ROWS].tolist()):
+            late, caused = 1e3 * self.mean_late_s[k], 1e3 * self.caused_s[k]
+            share = 100 * self.share[k]
+            times = self.times_last[k]
             lines.append(
-                f"{k:>6}{1e3 * self.mean_late_s[k]:>14.2f}{self.times_last[k]:>12}"
-                f"{100 * self.share[k]:>7.1f} %{1e3 * self.caused_s[k]:>12.2f}"
+                f"{k:>6}{late:>14.2f}{times:>12}{share:>7.1f} %{caused:>12.2f}"
             )
-        if self.K > 16:
-            lines.append(f"(the 16 most often last of {self.K})")
-        lines.append(f"The group waited {1e3 * self.waited_s:.2f} ms in all, at {self.S} points.")
+        if self.K > _ROWS:
+            lines.append(f"(the {_ROWS} most often last of {self.K})")
+        lines += [
+            f"The group waited {1e3 * self.waited_s:.2f} ms in all, at {self.S} points."
+        ]
         return "\n".join([*lines, self.verdict])
 
     __repr__ = __str__
 
 
-def straggler_report(timeline: Timeline, false_alarm: float = 0.01) -> StragglerReport:
+def straggler_report(
+    timeline: Timeline, false_alarm: float = 0.01
+) -> StragglerReport:
     """Report on the synchronisation points of a timeline that all K workers reached.
 
     false_alarm: probability, at most, of naming a straggler where all workers are alike; in (0, 1).
@@ -141,43 +138,37 @@ def straggler_report(timeline: Timeline, false_alarm: float = 0.01) -> Straggler
     >>> report.times_last.tolist()
     [0, 0, 30, 0]
     """
-    number("false_alarm", false_alarm, above=0)
-    if false_alarm >= 1:
-        raise ValueError(f"false_alarm must be a probability below 1, got {false_alarm!r}")
+    number("false_alarm", false_alarm, above=0, most=1)
     K = timeline.K
-    complete = ~np.isnan(timeline.arrivals_s).any(axis=0)
-    A = timeline.arrivals_s[:, complete]
+    A = timeline.arrivals_s[:, ~np.isnan(timeline.arrivals_s).any(axis=0)]
     S = A.shape[1]
     if K == 1 or S == 0:
         zero, none = np.zeros(K), np.zeros(K, dtype=np.int64)
-        return StragglerReport(K, S, int((~complete).sum()), zero, none, zero, 0.0, np.ones(K), false_alarm)
+        return StragglerReport(K, S, zero, none, zero, 0.0, np.ones(K), false_alarm)
 
-    scale = float(np.abs(A).max())
-    lead, who = _lead(A, scale)
-    times_last = np.bincount(who[lead > 0], minlength=K)
-    caused = (K - 1.0) * np.bincount(who, lead, minlength=K).astype(np.float64)
+    tie_s = _TIE * float(np.abs(A).max())
+    lead, who = _lead(A, tie_s)
     late = A - A.min(axis=0)
-    m = _block(late, _needed(K, false_alarm), _TIE * scale)
+    m = _block(late, _needed(K, false_alarm), tie_s)
     return StragglerReport(
         K=K,
         S=S,
-        skipped=int((~complete).sum()),
         mean_late_s=late.mean(axis=1),
-        times_last=times_last,
-        caused_s=caused,
+        times_last=np.bincount(who[lead > 0], minlength=K),
+        caused_s=(K - 1.0) * np.bincount(who, lead, minlength=K).astype(np.float64),
         waited_s=float((A.max(axis=0) - A).sum()),
-        p_values=_p_values(late, m, scale),
+        p_values=_p_values(late, m, tie_s),
         false_alarm=false_alarm,
         block=m,
     )
 
 
-def _p_values(late: FloatArray, m: int, scale: float) -> FloatArray:
+def _p_values(late: FloatArray, m: int, tie_s: float) -> FloatArray:
     """(K,) probabilities that a rank among alike workers is last in so many blocks of m points, times K, at most 1."""
     K, S = late.shape
     if m == 0:
         return np.ones(K)
-    lead, who = _lead(_means(late, m), scale)
+    lead, who = _lead(_means(late, m), tie_s)
     counts = np.bincount(who[lead > 0], minlength=K)
     # P(Binomial(n, 1/K) >= c) is the regularised incomplete beta function I_{1/K}(c, n - c + 1); 1 for c = 0
     tail = scipy("special").betainc(np.maximum(counts, 1), S // m - counts + 1, 1 / K)
@@ -189,17 +180,20 @@ def _needed(K: int, false_alarm: float) -> int:
     return 1 + math.ceil(math.log(1 / false_alarm) / math.log(K) - 1e-9)
 
 
-def _lead(A: FloatArray, scale: float) -> tuple[FloatArray, IntArray]:
+def _lead(A: FloatArray, tie_s: float) -> tuple[FloatArray, IntArray]:
     """(S,) seconds by which the last comes after the last but one, 0 for a tie, and who is last."""
     last_but_one, last = np.sort(A, axis=0)[-2:]
-    return np.where(last - last_but_one > _TIE * scale, last - last_but_one, 0.0), A.argmax(axis=0)
+    lead = last - last_but_one
+    lead[lead <= tie_s] = 0.0
+    return lead, A.argmax(axis=0)
 
 
 def _means(x: FloatArray, m: int) -> FloatArray:
     """(K, S // m) means over m points in a row; what is left over at the begin is left out."""
-    n = x.shape[1] // m
-    blocks: FloatArray = x[:, x.shape[1] - n * m :].reshape(len(x), n, m).mean(axis=2)
-    return blocks
+    K, S = x.shape
+    n = S // m
+    blocks = x[:, S - n * m :].reshape(K, n, m)
+    return np.asarray(blocks.mean(axis=2))
 
 
 def _block(late: FloatArray, needed: int, tie_s: float) -> int:
@@ -211,14 +205,21 @@ def _block(late: FloatArray, needed: int, tie_s: float) -> int:
     own = late - late.mean(axis=0)
     m = 1
     while True:
-        d = _means(own, m)
-        d = d - d.mean(axis=1, keepdims=True)
-        n, square = d.shape[1], float((d * d).sum())
-        # the estimate is 1/n too low, as the means were estimated too
-        like = float((d[:, 1:] * d[:, :-1]).sum()) / square + 1 / n if np.abs(d).max() > tie_s else 0.0
-        error = 1 / math.sqrt((K - 1) * n)
-        if like <= (error if m > 1 else 2 * error):  # not by chance alone; then until nothing is left
+        like = _resemblance(_means(own, m), tie_s)
+        error = 1 / math.sqrt((K - 1) * (S // m))
+        if like <= (error if m > 1 else 2 * error):
             return m
         if S // (2 * m) < needed:
             return m if like <= 2 * error else 0
         m *= 2
+
+
+def _resemblance(blocks: FloatArray, tie_s: float) -> float:
+    """Lag-1 autocorrelation of the blocks (K, n), each rank's mean taken off."""
+    d = blocks - blocks.mean(axis=1, keepdims=True)
+    if np.abs(d).max() <= tie_s:
+        return 0.0
+    n = d.shape[1]
+    together = d[:, 1:] * d[:, :-1]
+    estimate = float(together.sum() / np.square(d).sum())
+    return estimate + 1 / n  # it is 1/n too low, as the means were estimated too

@@ -6,15 +6,15 @@ Symbols: K workers, T steps, S synchronisation points. Times are seconds on one 
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labkit.checks import FloatArray, column, every, integer
+from labkit.checks import FloatArray, every, freeze, integer
 
 IntArray = NDArray[np.int64]
 _ROWS = 8  # workers a printed timeline shows one by one
@@ -32,14 +32,10 @@ class Kind(IntEnum):
 class Timeline:
     """Spans and arrivals of one run. Arrays are copied, read-only; bad ones are refused with ValueError.
 
-    K: number of workers.
-    rank, step, kind, start_s, end_s: equal-length 1-D arrays, one entry a span; 0 <= rank < K; step >= 0, or
-        -1 for what lies outside all steps; kind a `Kind`; end_s >= start_s. A worker's spans may overlap
-        (communication hidden behind compute does).
-    arrivals_s: (K, S) seconds at which each worker reached each synchronisation point; nan where it did not.
-    names: S names of the synchronisation points.
-    measured: True if a clock measured these times, False if a model made them.
-    where: the machine and the day, or the model.
+    rank, step, kind, start_s, end_s: 1-D arrays, one entry a span; step >= 0, or -1 for what lies outside all steps; kind a
+    `Kind`; end_s >= start_s. A worker's spans may overlap. arrivals_s: (K, S) seconds at which each worker reached each
+    synchronisation point; nan where it did not; names: of the points. measured: whether a clock measured these times; where:
+    the machine and day, or the model.
     """
 
     K: int
@@ -54,58 +50,50 @@ class Timeline:
     where: str
 
     def __post_init__(self) -> None:
-        K, n = integer("K", self.K, least=1), np.size(self.rank)
-        names = tuple(self.names)
-        for name in ("rank", "step", "kind"):
-            object.__setattr__(self, name, column(name, getattr(self, name), n, whole=True))
-        for name in ("start_s", "end_s"):
-            object.__setattr__(self, name, column(name, getattr(self, name), n))
+        K = integer("K", self.K, least=1)
+        freeze(self, ("rank", "step", "kind"), int)
+        freeze(self, ("start_s", "end_s"), float)
         arrivals = np.array(self.arrivals_s, dtype=np.float64)
         arrivals.setflags(write=False)
         object.__setattr__(self, "arrivals_s", arrivals)
-        object.__setattr__(self, "names", names)
-        every("rank", self.rank, (self.rank >= 0) & (self.rank < K), f"between 0 and {K - 1}")
-        every("step", self.step, self.step >= -1, "a step >= 0, or -1 outside all steps")
-        every("kind", self.kind, (self.kind >= 0) & (self.kind <= 2), "0 compute, 1 wait or 2 communicate")
-        every("start_s", self.start_s, np.isfinite(self.start_s), "finite seconds")
-        ordered = np.isfinite(self.end_s) & (self.end_s >= self.start_s)
-        every("end_s", self.end_s, ordered, "finite seconds, no earlier than its start_s")
-        if arrivals.shape != (K, len(names)):
-            raise ValueError(
-                f"arrivals_s must have shape (K, S) = ({K}, {len(names)}), S the number of names, got {arrivals.shape}"
-            )
-        every("arrivals_s", arrivals, ~np.isinf(arrivals), "seconds, or nan for no arrival")
+        object.__setattr__(self, "names", tuple(self.names))
+        shape = K, len(self.names)
+        if arrivals.shape != shape or np.isinf(arrivals).any():
+            right = f"{shape} seconds, a column for each name, nan for no arrival"
+            raise ValueError(f"arrivals_s must be {right}, got {arrivals}")
+        known = (self.rank >= 0) & (self.rank < K) & (self.step >= -1)
+        known &= (self.kind >= 0) & (self.kind <= 2)
+        ordered = np.isfinite(self.start_s) & np.isfinite(self.end_s)
+        ordered &= self.start_s <= self.end_s
+        right = (
+            f"a rank below {K}, a step >= -1, a kind 0 to 2, finite seconds in order"
+        )
+        every(
+            "span",
+            known & ordered,
+            right,
+            self,
+            ("rank", "step", "kind", "start_s", "end_s"),
+        )
 
     @classmethod
     def from_spans(
         cls,
         K: int,
-        spans: Iterable[tuple[int, int, int, float, float]] | FloatArray,
+        spans: ArrayLike,
         *,
         arrivals: Iterable[tuple[str, ArrayLike]] = (),
         measured: bool,
         where: str,
     ) -> Timeline:
         """From ``(rank, step, kind, start_s, end_s)``, tuples or an (n, 5) array, and ``(name, K arrival times)`` pairs."""
-        if not isinstance(spans, np.ndarray):
-            rows = list(spans)
-            if any(len(row) != 5 for row in rows):
-                raise ValueError(
-                    "spans must be tuples (rank, step, kind, start_s, end_s), got another length"
-                )
-            spans = np.array(rows, dtype=np.float64).reshape(-1, 5)
-        rank, step, kind, start, end = spans.T
-        points = [(name, np.asarray(times, dtype=np.float64)) for name, times in arrivals]
-        for name, times in points:
-            if times.shape != (K,):
-                raise ValueError(
-                    f"arrivals must give K = {K} times for {name!r} (nan for no arrival), got {times.shape}"
-                )
-        columns = np.stack([times for _, times in points], axis=1) if points else np.empty((K, 0))
-        return cls(
-            K, rank, step, kind, start, end, columns,
-            tuple(name for name, _ in points), measured, where,
-        )  # fmt: skip
+        columns: Any = np.asarray(spans, dtype=np.float64).reshape(-1, 5).T
+        points = list(arrivals)
+        times = [np.asarray(each, dtype=np.float64) for _, each in points]
+        reached = np.stack(times, axis=1) if times else np.empty((K, 0))
+        names = tuple(name for name, _ in points)
+        rank, step, kind, start, end = columns
+        return cls(K, rank, step, kind, start, end, reached, names, measured, where)
 
     @classmethod
     def from_marks(
@@ -118,20 +106,23 @@ class Timeline:
     ) -> Timeline:
         """From (K, T) matrices of times, one more than there are kinds: in each step every worker does ``kinds[i]`` from
         ``marks[i]`` to ``marks[i + 1]``; nan where there was nothing. Spans of no time are left out, but for computing.
-        arrivals_s: (K, T) arrivals at each step's synchronisation point; None: when computing ends."""
+        arrivals_s: (K, T) arrivals at each step's synchronisation point; None: when computing ends.
+        """
         times = [np.asarray(m, dtype=np.float64) for m in marks]
-        if len(times) != len(kinds) + 1 or any(m.ndim != 2 or m.shape != times[0].shape for m in times):
-            shapes = ", ".join(str(m.shape) for m in times)
-            raise ValueError(f"marks must be {len(kinds) + 1} matrices of one shape (K, T), got {shapes}")
-        start, end = np.stack(times[:-1], axis=-1), np.stack(times[1:], axis=-1)
-        rank, step = np.indices(start.shape)[:2]
-        kind = np.broadcast_to(np.array(kinds, dtype=np.int64), start.shape)
-        keep = ~(np.isnan(start) | np.isnan(end)) & ((end != start) | (kind == Kind.COMPUTE))
+        start = np.stack(times[:-1], axis=-1)
+        end = np.stack(times[1:], axis=-1)
+        of_kind = np.broadcast_to(np.array(kinds, dtype=np.int64), start.shape)
+        there = ~np.isnan(start + end) & ((end != start) | (of_kind == Kind.COMPUTE))
+        rank, step, _ = np.nonzero(there)
+        spans = np.stack(
+            [rank, step, of_kind[there], start[there], end[there]], axis=1
+        )
         arrived = times[1] if arrivals_s is None else np.asarray(arrivals_s)
-        return cls(
-            len(start), rank[keep], step[keep], kind[keep], start[keep], end[keep], arrived,
-            tuple(f"step {t}" for t in range(start.shape[1])), measured, where,
-        )  # fmt: skip
+        K, T = start.shape[:2]
+        points = [(f"step {t}", arrived[:, t]) for t in range(T)]
+        return cls.from_spans(
+            K, spans, arrivals=points, measured=measured, where=where
+        )
 
     @property
     def T(self) -> int:
@@ -160,81 +151,49 @@ class Timeline:
 
     def totals(self) -> FloatArray:
         """(K, 3) seconds each worker spent computing, waiting, communicating."""
-        cells = np.bincount(self.rank * 3 + self.kind, self.end_s - self.start_s, minlength=3 * self.K)
-        return cells.astype(np.float64).reshape(self.K, 3)
+        seconds = np.zeros((self.K, 3))
+        np.add.at(seconds, (self.rank, self.kind), self.end_s - self.start_s)
+        return seconds
 
     def per_step(self, kind: Kind) -> FloatArray:
         """(K, T) seconds each worker spent on ``kind`` in each step."""
         of = (self.kind == Kind(kind)) & (self.step >= 0)
-        seconds = (self.end_s - self.start_s)[of]
-        cells = np.bincount(self.rank[of] * self.T + self.step[of], seconds, minlength=self.K * self.T)
-        return cells.astype(np.float64).reshape(self.K, self.T)
+        cell = self.rank[of], self.step[of]
+        seconds = np.zeros((self.K, self.T))
+        np.add.at(seconds, cell, self.end_s[of] - self.start_s[of])
+        return seconds
 
     def utilisation(self) -> FloatArray:
         """(K,) share of the elapsed time each worker computed; 0 if no time elapsed."""
         return self.totals()[:, Kind.COMPUTE] / (self.elapsed_s or 1.0)
 
-    def computing(self, at_s: ArrayLike) -> FloatArray:
-        """Share of the workers that compute at each of the times at_s, of at_s's shape. Falling to zero in
-        unison, again and again, is the sawtooth of a barrier that waits for one worker."""
-        of = self.kind == Kind.COMPUTE
-        started = np.searchsorted(np.sort(self.start_s[of]), at_s, side="right")
-        ended = np.searchsorted(np.sort(self.end_s[of]), at_s, side="right")
-        return (started - ended) / self.K
-
     def steps(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(K, T) start of the first compute span, its last one's end, and the end of the last compute or communicate span;
-        nan where nothing was computed."""
-        shape = self.K, self.T
-        start, computed, end = np.full(shape, np.inf), np.full(shape, -np.inf), np.full(shape, -np.inf)
+        """(K, T) each, nan where nothing was computed: when the first compute span starts, when the last one ends, and when
+        the last compute or communicate span does."""
         inside = self.step >= 0
         compute = inside & (self.kind == Kind.COMPUTE)
-        for into, ufunc, of, value in (
-            (start, np.minimum, compute, self.start_s),
-            (computed, np.maximum, compute, self.end_s),
-            (end, np.maximum, inside & (self.kind != Kind.WAIT), self.end_s),
-        ):
-            ufunc.at(into, (self.rank[of], self.step[of]), value[of])
-        nothing = np.isinf(start)
-        for one in (start, computed, end):
-            one[nothing] = np.nan
+        busy = inside & (self.kind != Kind.WAIT)
+        cell = self.rank[compute], self.step[compute]
+        start, computed, end = np.full((3, self.K, self.T), np.nan)
+        np.fmin.at(start, cell, self.start_s[compute])
+        np.fmax.at(computed, cell, self.end_s[compute])
+        np.fmax.at(end, (self.rank[busy], self.step[busy]), self.end_s[busy])
+        end[np.isnan(start)] = np.nan
         return start, computed, end
 
-    def lead(self) -> IntArray:
-        """(K, T) steps by which each worker is ahead of the slowest as it starts to compute each step.
-
-        Worker k starts step t when everyone has computed t - lead[k, t] steps. ValueError unless every worker computes in
-        every step.
-        """
-        start, computed, _ = self.steps()
-        if np.isnan(start).any():
-            k, t = np.argwhere(np.isnan(start))[0]
-            raise ValueError(
-                f"timeline must have a compute span for every worker and step, got none for worker {k}, step {t}"
-            )
-        everyone = computed.max(axis=0)  # when the slowest has computed step t
-        return np.arange(self.T) - np.searchsorted(everyone, start, side="right")
-
-    def _table(self) -> tuple[str, list[list[str]]]:
-        source = "measured on" if self.measured else "simulated:"
-        head = f"{self.K} workers, {self.T} steps, {1e3 * self.elapsed_s:.2f} ms ({source} {self.where})"
-        rows = [["rank", "compute ms", "wait ms", "communicate ms", "busy"]]
-        for k, (seconds, busy) in enumerate(zip(self.totals(), self.utilisation(), strict=True)):
-            if k == _ROWS and self.K > _ROWS + 1:
-                rows.append([f"... {self.K - _ROWS} more", "", "", "", ""])
-                break
-            rows.append([str(k), *(f"{1e3 * s:.2f}" for s in seconds), f"{100 * busy:.1f} %"])
-        return head, rows
-
     def __str__(self) -> str:
-        head, rows = self._table()
-        return "\n".join([head, *("".join(f"{cell:>15}" for cell in row) for row in rows)])
+        source = "measured on" if self.measured else "simulated:"
+        took = f"{1e3 * self.elapsed_s:.2f} ms ({source} {self.where})"
+        head = f"{self.K} workers, {self.T} steps, {took}"
+        rows = [["rank", "compute ms", "wait ms", "communicate ms", "busy"]]
+        shown = self.K if self.K <= _ROWS + 1 else _ROWS
+        totals, busy = self.totals(), self.utilisation()
+        for k in range(shown):
+            ms = [f"{1e3 * s:.2f}" for s in totals[k]]
+            rows.append([str(k), *ms, f"{100 * busy[k]:.1f} %"])
+        if shown < self.K:
+            rows.append([f"... {self.K - shown} more"])
+        table = ["".join(f"{cell:>15}" for cell in row) for row in rows]
+        return "\n".join([head, *table])
 
-    def __repr__(self) -> str:
-        return f"<Timeline: {self._table()[0]}>"
-
-    def _repr_html_(self) -> str:
-        head, (first, *rest) = self._table()
-        top = "".join(f"<th>{cell}</th>" for cell in first)
-        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rest)
-        return f"<table><caption>{html.escape(head)}</caption><tr>{top}</tr>{body}</table>"
+    __repr__ = __str__

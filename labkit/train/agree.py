@@ -1,13 +1,9 @@
-"""Before the first step: do all workers hold the same model, and may it be wrapped? Then everyone takes rank 0's.
-
-What is compared is a fingerprint of names, shapes and dtypes, K numbers of 8 bytes; only where fingerprints differ are
-the descriptions themselves sent, to say what differs.
-"""
-
-from __future__ import annotations
+"""Before the first step: do all workers hold the same model, and may it be wrapped? Then everyone takes rank 0's."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,94 +17,84 @@ from labkit.comm.errors import Mismatch
 _OWNED = "_labkit_owner"
 
 
-def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that want a gradient; one entry for tied ones. ValueError if there are none."""
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    found = [p for p in model.parameters() if p.requires_grad]
-    if not found:
-        frozen = sum(1 for _ in model.parameters())
-        why = f"all of its {frozen} are frozen" if frozen else "it has none"
-        raise ValueError(f"model must have parameters that want a gradient, but {why}: nothing to train")
-    return found
+def adopt(comm: Comm, model: nn.Module, owner: str) -> Callable[[], None]:
+    """Look after ``model`` as ``owner``: everyone takes rank 0's parameters and buffers. A collective. Returns what undoes
+    it.
 
-
-def adopt(comm: Comm, model: nn.Module, owner: str) -> None:
-    """Look after ``model`` as ``owner``: everyone takes rank 0's parameters and buffers. All ranks must call it.
-
-    ValueError if somebody does already, whose hooks would average it a second time; Mismatch, naming rank and line, unless
-    all ranks bring the same names, shapes and dtypes, and train the same of them.
+    ValueError for a model with nothing to train, or which somebody looks after already; Mismatch, naming rank and line,
+    unless all bring and train the same parameters.
     """
-    mine = trainable(model)
+    everything = list(model.parameters())
+    mine = [p for p in everything if p.requires_grad]
+    if not mine:
+        why = (
+            f"all of its {len(everything)} are frozen"
+            if everything
+            else "it has none"
+        )
+        raise ValueError(
+            f"model must have parameters that want a gradient, but {why}"
+        )
     for p in mine:
-        if hasattr(p, _OWNED):
+        if other := getattr(p, _OWNED, None):
             raise ValueError(
-                f"model must be wrapped once, but a {getattr(p, _OWNED)} looks after its parameters already"
+                f"model must be wrapped once, but a {other} looks after it already"
             )
-    named = [("parameter", *each) for each in model.named_parameters()]
-    named += [("buffer", *each) for each in model.named_buffers()]
-    _agree(
-        comm,
-        [
-            f"{kind} {name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}"
-            f"{' (frozen)' if kind == 'parameter' and not t.requires_grad else ''}"
-            for kind, name, t in named
-        ],
-    )
-    share_inplace(comm, [t for _, _, t in named])
+    lines = [_line("parameter", name, p) for name, p in model.named_parameters()]
+    lines += [_line("buffer", name, b) for name, b in model.named_buffers()]
+    if comm.K > 1:
+        _agree(comm, lines)
+    share_inplace(comm, [*everything, *model.buffers()])
     for p in mine:
         setattr(p, _OWNED, owner)
 
+    def let_go() -> None:
+        for p in mine:
+            vars(p).pop(_OWNED, None)
 
-def release(parameters: Iterable[nn.Parameter]) -> None:
-    """Undo ``adopt``."""
-    for p in parameters:
-        if hasattr(p, _OWNED):
-            delattr(p, _OWNED)
+    return let_go
+
+
+def _line(kind: str, name: str, t: Tensor) -> str:
+    frozen = " (frozen)" if kind == "parameter" and not t.requires_grad else ""
+    return f"{kind} {name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}{frozen}"
 
 
 def _agree(comm: Comm, lines: list[str]) -> None:
-    """Raise Mismatch, naming rank and line, unless all workers bring the same ``lines``."""
-    if comm.K == 1:
-        return
+    """Raise Mismatch, naming rank and line, unless all workers bring the same ``lines``; the majority is right."""
     text = "\n".join(lines).encode()
-    mine = int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
     row = np.zeros(comm.K, np.int64)
-    row[comm.rank] = mine
-    row = naive.allreduce(comm, row)
-    values, counts = np.unique(row, return_counts=True)
-    if len(values) == 1:
+    row[comm.rank] = int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
+    brought = naive.allreduce(comm, row).tolist()
+    (usual, many), *_ = Counter(brought).most_common(1)  # of equals rank 0's
+    if many == comm.K:
         return
-    # the majority is right; where there is none, rank 0's party is
-    usual = row[0] if counts.max() == counts[values == row[0]][0] else values[counts.argmax()]
-    right = int(np.argmax(row == usual))
-    odd = tuple(int(k) for k in np.flatnonzero(row != usual))
-    theirs = [_tell(comm, text, k) for k in (right, odd[0])]
-    raise Mismatch(_difference(theirs, right, odd[0]), odd)
+    right = brought.index(usual)
+    odd = tuple(k for k in range(comm.K) if brought[k] != usual)
+    pairs = zip_longest(
+        _lines_of(comm, text, right),
+        _lines_of(comm, text, odd[0]),
+        fillvalue="nothing more",
+    )
+    ours, theirs = next(pair for pair in pairs if pair[0] != pair[1])
+    said = f"rank {odd[0]} has {theirs} where rank {right} has {ours}"
+    raise Mismatch(f"the ranks must hold the same model, but {said}", odd)
 
 
-def _tell(comm: Comm, text: bytes, root: int) -> list[str]:
+def _lines_of(comm: Comm, text: bytes, root: int) -> list[str]:
     """The lines of rank ``root``, on every rank."""
     length = int(broadcast(comm, np.array([len(text)]), root)[0])
-    raw = np.frombuffer(text, np.uint8).copy() if comm.rank == root else np.empty(length, np.uint8)
+    raw = (
+        np.frombuffer(text, np.uint8).copy()
+        if comm.rank == root
+        else np.empty(length, np.uint8)
+    )
     return broadcast(comm, raw, root).tobytes().decode().split("\n")
 
 
-def _difference(theirs: list[list[str]], right: int, odd: int) -> str:
-    a, b = theirs
-    for ours, other in zip(a, b, strict=False):
-        if ours != other:
-            return f"the ranks must hold the same model, but rank {odd} has {other} where rank {right} has {ours}"
-    longer, more = (right, a[len(b) :]) if len(a) > len(b) else (odd, b[len(a) :])
-    return (
-        f"the ranks must hold the same model, but rank {odd} has {len(b)} parameters and buffers where rank {right} "
-        f"has {len(a)}: {more[0]} is on rank {longer} only"
-    )
-
-
 @torch.no_grad()
-def share_inplace(comm: Comm, tensors: Iterable[Tensor], root: int = 0) -> None:
-    """Replace all ``tensors`` by rank ``root``'s, those of one dtype in one message."""
+def share_inplace(comm: Comm, tensors: Iterable[Tensor]) -> None:
+    """Replace all ``tensors`` by rank 0's, those of one dtype in one message."""
     if comm.K == 1:
         return
     alike: dict[Any, list[Tensor]] = {}
@@ -116,25 +102,7 @@ def share_inplace(comm: Comm, tensors: Iterable[Tensor], root: int = 0) -> None:
         alike.setdefault((t.dtype, t.device), []).append(t.detach())
     for group in alike.values():
         together = torch.cat([t.reshape(-1) for t in group])
-        broadcast.inplace(comm, together, root)
-        for t, part in zip(group, together.split([t.numel() for t in group]), strict=True):
+        broadcast.inplace(comm, together)
+        parts = together.split([t.numel() for t in group])
+        for t, part in zip(group, parts, strict=True):
             t.copy_(part.view(t.shape))
-
-
-#: ``zeros(like, n)``: a new vector of n zeros of the kind of a tensor.
-Zeros = Callable[[Tensor, int], Tensor]
-
-
-def plain_zeros(like: Tensor, n: int) -> Tensor:
-    """Zeros anywhere."""
-    return like.new_zeros(n, requires_grad=False)
-
-
-def symmetric_zeros(comm: Comm) -> Zeros:
-    """A way to zeros in symmetric memory, which all ranks must go together; for tensors on the CPU."""
-
-    def zeros(like: Tensor, n: int) -> Tensor:
-        raw = comm.windows.empty(n * like.element_size(), np.uint8)
-        return torch.from_numpy(raw).view(like.dtype).zero_()
-
-    return zeros

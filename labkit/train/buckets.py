@@ -1,38 +1,36 @@
-"""Buckets: gradients that travel together, in the order in which the backward pass makes them.
+"""Buckets: gradients that travel together, in the order in which the backward pass makes them; and hooks that tell when.
 
 The backward pass ends with the first layer, so buckets are filled from the last parameter to the first (Li et al. 2020,
-*PyTorch Distributed*, section 3.2.3). A bucket is one vector; each gradient in it is a view, so what was summed is where
-the optimizer looks for it.
+section 3.2.3). A bucket is one vector; each gradient in it is a view, so what was summed is where the optimizer looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from labkit.train.agree import Zeros, plain_zeros
 
 #: torch's own sizes: small enough to start early, then large enough to be worth a message.
 FIRST_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 
 
 def assign(
-    nbytes: Sequence[int], limits: Sequence[float], kinds: Sequence[Hashable] | None = None
+    nbytes: Sequence[int],
+    limits: Sequence[float],
+    kinds: Sequence[Hashable] | None = None,
 ) -> list[list[int]]:
     """Which parameters go together: lists of indices, in the order in which the buckets will be complete.
 
-    nbytes: (P,) sizes of the parameters, in order of registration. limits: a bucket is closed when it holds as many
-    bytes; the i-th closed one of a kind by ``limits[i]``, later ones by the last. kinds: (P,) what must not be mixed,
-    such as dtypes; None: all alike. Raises ValueError for a limit that is not positive.
+    nbytes: (P,) sizes in order of registration. limits: a bucket is closed when it holds as many bytes; the i-th of a kind
+    by ``limits[i]``, later ones by the last. kinds: (P,) what must not be mixed, such as dtypes; None: all alike.
     """
-    if not limits or any(limit <= 0 for limit in limits):
-        raise ValueError(f"limits must be bytes > 0, got {list(limits)!r}")
     kinds = [None] * len(nbytes) if kinds is None else kinds
     open_now: dict[Hashable, list[int]] = {}
-    closed: list[list[int]] = []
+    closed = []
     count: dict[Hashable, int] = {}
     for i in reversed(range(len(nbytes))):
         bucket = open_now.setdefault(kinds[i], [])
@@ -52,77 +50,119 @@ class Bucket:
     flat: Tensor
     views: list[Tensor]
 
+    @classmethod
+    def fill(
+        cls, parameters: Sequence[nn.Parameter], bucket_bytes: float
+    ) -> list[Bucket]:
+        """The buckets of a model's parameters (in order of registration), their vectors full of zeros."""
+        limits = [min(FIRST_BYTES, bucket_bytes), bucket_bytes]
+        kinds = [(p.dtype, p.device) for p in parameters]
+        made = []
+        for chosen in assign([p.nbytes for p in parameters], limits, kinds):
+            own = [parameters[i] for i in chosen]
+            sizes = [p.numel() for p in own]
+            flat = own[0].new_zeros(sum(sizes), requires_grad=False)
+            views = [
+                part.view(p.shape)
+                for part, p in zip(flat.split(sizes), own, strict=True)
+            ]
+            made.append(cls(own, flat, views))
+        return made
+
     @torch.no_grad()
     def take(self, i: int, share: float) -> None:
-        """Bring the i-th gradient here, times ``share``. From now on it lives here: nothing is copied that is here already.
-
-        Done as soon as it comes, while it is in the cache; its old place is free for the next.
-        """
+        """Bring the i-th gradient here, times ``share``, as soon as it comes, while it is in the cache; from now on it lives
+        here."""
         p, view = self.parameters[i], self.views[i]
-        _refuse_sparse(p)
         g = p.grad
-        if g is None or share == 0.0:  # also where the mean of no examples is nan
+        if g is None:
             view.zero_()
-        elif g.data_ptr() == view.data_ptr() and g.shape == view.shape:
+            return
+        if g.is_sparse:
+            got = f"a sparse one of shape {tuple(p.shape)}"
+            raise ValueError(
+                f"gradients must be dense, got {got}: make it with sparse=False"
+            )
+        if g.data_ptr() == view.data_ptr() and g.shape == view.shape:
             view.mul_(share)
         else:
             torch.mul(g, share, out=view)
-        if g is not None:
-            p.grad = view
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the vector."""
-        return self.flat.nbytes
+        p.grad = view
 
 
-class _Single(Bucket):
-    """A bucket of one parameter. Its vector *is* the gradient that autograd made: nothing is copied at all."""
-
-    @torch.no_grad()
-    def take(self, i: int, share: float) -> None:
-        """Scale the gradient where it is."""
-        p = self.parameters[0]
-        _refuse_sparse(p)
-        if p.grad is None or share == 0.0:
-            g = torch.zeros_like(p, memory_format=torch.contiguous_format)
-        else:
-            g = p.grad.contiguous().mul_(share)
-        if p.grad is not None:
-            p.grad = g
-        self.flat, self.views = g.view(-1), [g]
+run_at_end_of_backward: Callable[[Callable[[], None]], None] = (
+    torch.autograd.Variable._execution_engine.queue_callback
+)
 
 
-def _refuse_sparse(p: nn.Parameter) -> None:
-    if p.grad is not None and p.grad.is_sparse:
-        raise ValueError(
-            f"gradients must be dense to share a bucket, got a sparse one of shape {tuple(p.shape)}: "
-            f"make its embedding with sparse=False"
-        )
+class Arrivals:
+    """Hooks on groups of parameters. While ``paused`` is true, nothing is noticed.
 
-
-def make(
-    parameters: Sequence[nn.Parameter],
-    bucket_bytes: float,
-    first_bytes: float,
-    zeros: Zeros = plain_zeros,
-) -> list[Bucket]:
-    """The buckets of a model's parameters (in order of registration), their vectors full of zeros, or none yet.
-
-    zeros: makes the vectors. What it does not put anywhere special is let alone where a bucket is one parameter.
+    complete(i, missing): called once in each backward pass for every group, when its last gradient has come, or at the end
+    of the pass where the parameters ``missing`` took no part. ``in_order``: only after i - 1, so that workers whose graphs
+    differ do the same in the same order. finish(): called after that. arrived(i, j): the gradient of parameter j of group i
+    has come.
     """
-    for name, value in (("bucket_bytes", bucket_bytes), ("first_bytes", first_bytes)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise ValueError(f"{name} must be a number of bytes > 0, got {value!r}")
-    limits = [min(first_bytes, bucket_bytes), bucket_bytes]
-    kinds = [(p.dtype, p.device) for p in parameters]
-    made: list[Bucket] = []
-    for chosen in assign([p.nbytes for p in parameters], limits, kinds):
-        own = [parameters[i] for i in chosen]
-        if len(own) == 1 and zeros is plain_zeros:
-            made.append(_Single(own, own[0].new_zeros(0, requires_grad=False), []))
-            continue
-        flat = zeros(own[0], sum(p.numel() for p in own))
-        parts = flat.split([p.numel() for p in own])
-        made.append(Bucket(own, flat, [v.view(p.shape) for v, p in zip(parts, own, strict=True)]))
-    return made
+
+    def __init__(
+        self,
+        groups: Sequence[Sequence[nn.Parameter]],
+        complete: Callable[[int, set[int]], None],
+        finish: Callable[[], None],
+        arrived: Callable[[int, int], None] = lambda i, j: None,
+        in_order: bool = True,
+    ) -> None:
+        self._groups, self._complete, self._finish, self._in_order = (
+            groups,
+            complete,
+            finish,
+            in_order,
+        )
+        self._tell = arrived
+        self.paused = False
+        self.reset()
+        self._hooks = []
+        for i, group in enumerate(groups):
+            for j, p in enumerate(group):
+                hook = partial(self._arrived, i, j)
+                self._hooks.append(p.register_post_accumulate_grad_hook(hook))
+
+    def reset(self) -> None:
+        """Forget a backward pass that did not come to its end."""
+        self._running = False
+        self._missing = [set(range(len(group))) for group in self._groups]
+        self._done = [False] * len(self._groups)
+
+    def begin(self) -> None:
+        """A backward pass is on: see to its end. (The first gradient does this by itself.)"""
+        if not self._running:
+            self._running = True
+            run_at_end_of_backward(self._end)
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _arrived(self, i: int, j: int, p: Tensor) -> Any:
+        if self.paused:
+            return
+        self.begin()
+        self._missing[i].discard(j)
+        self._tell(i, j)
+        self._call(at_the_end=False)
+
+    def _call(self, at_the_end: bool) -> None:
+        for i, done in enumerate(self._done):
+            if done:
+                continue
+            if not self._missing[i] or at_the_end:
+                self._done[i] = True
+                self._complete(i, self._missing[i])
+            elif self._in_order:
+                return
+
+    def _end(self) -> None:
+        self._call(at_the_end=True)
+        self.reset()
+        self._finish()

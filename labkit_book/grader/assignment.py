@@ -3,18 +3,13 @@
     python -m labkit_book.grader.assignment B --out COURSE/source/failures
 
 writes ``b_exercises.ipynb`` there: each answer a solution cell, each check a locked test with the exercise's points and
-hidden questions of other seeds, each answer in words a cell that a person grades. After that it is nbgrader's (``nbgrader
-generate_assignment failures``, and so on). What this gives up: nbgrader runs answer, judge and check in one process, so it
-has none of our isolation.
-
-Source: nbgrader's documentation, *Creating and grading assignments* (cell metadata of schema version 3; regions of solutions
-and hidden tests).
+hidden questions of other seeds, each answer in words a cell that a person grades. nbgrader runs answer, judge and check in
+one process, so it has none of our walls. Source: nbgrader's documentation, *Creating and grading assignments*.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import re
 import secrets
@@ -25,88 +20,79 @@ from typing import Any
 
 from labkit_book.grader.submission import released_path
 from labkit_book.problems.catalogue import exercise_set
-from labkit_book.problems.exercise import Exercise
 
 _CHECK = re.compile(r"""^(\w+) = check\(\s*["']([\w.]+-\d+)["'](?:,\s*(\w+))?\)""", re.M)
-
-
-def _assignment(notebook: dict[str, Any], name: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """The released notebook of set ``name`` with nbgrader's metadata. seeds: of the hidden questions.
-
-    Raises ValueError where an exercise of the set has no cell for its answer or no check.
-    """
-    made, exercises = copy.deepcopy(notebook), exercise_set(name)
-    answers, checks = set(), set()
-    for cell in made["cells"]:
-        source = "".join(cell["source"])
-        marks = [t.removeprefix("exercise-") for t in cell["metadata"].get("tags", [])]
-        for id in (mark for mark in marks if mark in exercises):
-            answers.add(id)
-            cell["source"] = _answer_inplace(cell, source, exercises[id])
-        found = _CHECK.search(source) if cell["cell_type"] == "code" else None
-        if found and found[2] in exercises:
-            checks.add(found[2])
-            if not exercises[found[2]].rubric:
-                _metadata_inplace(cell, f"check-{found[2]}", exercises[found[2]].points)
-                cell["source"] = source + _hidden(found[1], found[2], found[3], seeds)
-        if cell["cell_type"] == "code":
-            cell.update(outputs=[], execution_count=None)
-    if lacking := set(exercises) - answers | set(exercises) - checks:
-        raise ValueError(f"the notebook must have an answer and a check of {sorted(lacking)[0]}, and has not")
-    return made
-
-
-def _answer_inplace(cell: dict[str, Any], source: str, exercise: Exercise) -> str:
-    """Mark the cell of an answer; its new source. One that is filled in where it stands keeps its form, and no mark."""
-    id = f"exercise-{exercise.id}"
-    if exercise.rubric:
-        _metadata_inplace(cell, id, exercise.points, solution=True)
-        return source
-    body = re.search(r"^( +)\.\.\.[ \t]*$", source, re.M)
-    if not body:
-        return source
-    _metadata_inplace(cell, id, None, solution=True)
-    region = f"{body[1]}### BEGIN SOLUTION\n{body[0]}\n{body[1]}### END SOLUTION"
-    return source[: body.start()] + region + source[body.end() :]
-
-
-def _metadata_inplace(cell: dict[str, Any], id: str, points: int | None, solution: bool = False) -> None:
-    """points: what the cell is graded for; None: it is not."""
-    said = {"schema_version": 3, "grade_id": id.replace(".", "-"), "grade": points is not None, "solution": solution,
-            "locked": not solution, "task": False}  # fmt: skip
-    cell["metadata"]["nbgrader"] = said if points is None else said | {"points": points}
-
-
-def _hidden(verdict: str, id: str, answer: str, seeds: Sequence[int]) -> str:
-    return f"""
+_HIDDEN = """
 ### BEGIN HIDDEN TESTS
 from labkit_book.problems import check as _check
-for _seed in {list(seeds)!r}:
+for _seed in {seeds!r}:
     _found = _check({id!r}, {answer}, seed=_seed)
     assert _found.status == "right", _found
 ### END HIDDEN TESTS
 assert {verdict}.status == "right", {verdict}"""
 
 
+def assign_inplace(nb: dict[str, Any], name: str, seeds: Sequence[int]) -> None:
+    """Give the released notebook of set ``name`` nbgrader's metadata. seeds: of the hidden questions.
+
+    Raises ValueError where an exercise of the set has no cell for its answer or no check.
+    """
+    exercises = exercise_set(name)
+    lacking = {f"{what} of {id}" for id in exercises for what in ("the answer", "the check")}
+    for cell in nb["cells"]:
+        source = cell["source"] = "".join(cell["source"])
+        for id in [t.removeprefix("exercise-") for t in cell["metadata"].get("tags", [])]:
+            body = re.search(r"^( +)\.\.\.[ \t]*$", source, re.M)
+            lacking.discard(f"the answer of {id}")
+            if id in exercises and exercises[id].rubric:
+                _mark_inplace(cell, f"exercise-{id}", exercises[id].points, solution=True)
+            elif (
+                id in exercises and body
+            ):  # one that is filled in where it stands keeps its form, and no mark
+                _mark_inplace(cell, f"exercise-{id}", None, solution=True)
+                region = f"{body[1]}### BEGIN SOLUTION\n{body[0]}\n{body[1]}### END SOLUTION"
+                cell["source"] = source[: body.start()] + region + source[body.end() :]
+        if cell["cell_type"] == "code":
+            cell.update(outputs=[], execution_count=None)
+            for verdict, id, answer in _CHECK.findall(source):
+                lacking.discard(f"the check of {id}")
+                if not exercises[id].rubric:
+                    _mark_inplace(cell, f"check-{id}", exercises[id].points)
+                    cell["source"] += _HIDDEN.format(seeds=list(seeds), id=id, answer=answer, verdict=verdict)
+    if lacking:
+        raise ValueError(f"the notebook lacks {min(lacking)}")
+
+
+def _mark_inplace(cell: dict[str, Any], id: str, points: int | None, solution: bool = False) -> None:
+    """points: what the cell is graded for; None: it is not."""
+    said = {"schema_version": 3, "grade_id": id.replace(".", "-"), "grade": points is not None}
+    said |= {"solution": solution, "locked": not solution, "task": False}
+    cell["metadata"]["nbgrader"] = said if points is None else said | {"points": points}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
-    said = "Write a problem set as an assignment of nbgrader."
-    parser = argparse.ArgumentParser(prog="python -m labkit_book.grader.assignment", description=said)
-    add = parser.add_argument
-    add("name", metavar="SET", help="the problem set, as 10.3")
-    add("--out", required=True, metavar="DIR", help="the assignment's folder, as COURSE/source/sync")
-    add("--notebooks", default="notebooks/exercises", metavar="DIR", help="the released problem sets")
+    parser = argparse.ArgumentParser(description="Write a problem set as an assignment of nbgrader.")
+    parser.add_argument("name", metavar="SET", help="the problem set, as 10.3")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the assignment's folder, as COURSE/source/sync"
+    )
+    parser.add_argument("--notebooks", default="notebooks/exercises", help="the released problem sets")
     args = parser.parse_args(argv)
-    path, out = released_path(args.name, args.notebooks), Path(args.out)
+    path = released_path(args.name, args.notebooks)
     try:
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-        made = _assignment(notebook, args.name, [secrets.randbits(64) for _ in range(3)])
-        out.mkdir(parents=True, exist_ok=True)
-        (out / path.name).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        nb = json.loads(path.read_text(encoding="utf-8"))
+        assign_inplace(nb, args.name, [secrets.randbits(64) for _ in range(3)])
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / path.name).write_text(
+            json.dumps(nb, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     except (ValueError, OSError) as error:
         print(f"labkit_book.grader.assignment: {error}", file=sys.stderr)
         return 2
-    print(f"{out / path.name}: next, `nbgrader generate_assignment {out.name}` in the course's folder")
+    print(
+        f"{args.out / path.name}: next, `nbgrader generate_assignment {args.out.name}` in the course's folder"
+    )
     return 0
 
 

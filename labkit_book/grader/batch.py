@@ -1,215 +1,259 @@
-"""Many submissions: the self-test first, then every exercise of every notebook, by several graders at once.
+"""Many submissions: the self-test first, then every exercise of every notebook, a process for each submission.
 
-There is a row for every submission, whatever is in it. What one grader does with one submission depends on the file, the
-key, labkit and the seed, so a result once stored (``store``) is taken up again by the next run with the same four.
-
-Symbols: a *core* runs one answer (``sandbox`` opens the one that isolates it); a *plan* is all that a grader process
-must know.
+There is a row for every submission, whatever is in it. A process is forked from this one, with all that it has loaded, and
+may die, hang or want more memory than there is for it: then its submission's row says so, and no other is lost with it. All
+processes end when this one does, however it ends.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
+import sys
+import threading
 import time
-from collections import defaultdict
+import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from multiprocessing.connection import wait
 from pathlib import Path
+from resource import RLIMIT_DATA, getpagesize, getrlimit, setrlimit
 from typing import Any
 
 from labkit.comm.errors import described
-from labkit_book.grader.collect import Submission
+from labkit.comm.netns import die_with_parent
+from labkit_book.grader.collect import Cell, Submission, Unreadable
 from labkit_book.grader.grading import grade_one
-from labkit_book.grader.isolation import Limits
 from labkit_book.grader.key import Key, selftest
-from labkit_book.grader.notebook import Cell, Unreadable, read_cells
-from labkit_book.grader.outcome import Outcome, Row
-from labkit_book.grader.pool import Lost, Pool
-from labkit_book.grader.submission import Answer, Released, lab_of, sets_of
-from labkit_book.grader.zygote import Zygote
-from labkit_book.problems.asking import NO_ANSWER, GraderFailure
-from labkit_book.problems.exercise import Case, Exercise
+from labkit_book.grader.results import Outcome, Row
+from labkit_book.grader.submission import Released, sets_of
+from labkit_book.grader.zygote import Limits, Zygote
+from labkit_book.problems.asking import GraderFailure
+from labkit_book.problems.exercise import Exercise
 
-
-@dataclass(frozen=True)
-class _Core:
-    """What runs an answer: a fork server's processes."""
-
-    zygote: Zygote
-
-    def grade(self, exercise: Exercise, answer: Answer, cases: Iterator[Case], seed: int) -> Outcome:
-        """What becomes of one answer."""
-        return grade_one(exercise, answer.source, cases, setup=answer.setup, helpers=answer.helpers, name=answer.name,
-                         zygote=self.zygote, seed=seed)  # fmt: skip
-
-    def selftest(self, key: Path, id: str) -> list[str]:
-        """Problems of an exercise, as sentences."""
-        return selftest(key, id, self.zygote)
+SUBMISSION_S = 300.0  # for all of one notebook
+MEMORY_BYTES = 150_000_000  # that a process of the grader may take beyond the 150 MB with which it begins
 
 
 @dataclass(frozen=True)
 class Plan:
-    """key: the folder with key_*.py. notebooks: the folder with the released problem sets. sets: their names; asked: those
-    to be graded.
-
-    seed: of all questions. core: opens a core; must be found by name in another process. hide: folders that no answer
-    may see. limits: what an answer may use. trust: whether to go on where nothing keeps answers from the machine's files.
-    submission_s: seconds for all of one notebook.
+    """key: the folder with key_*.py. notebooks: the folder with the released problem sets. sets: their names. seed: of all
+    questions. hide: folders that no answer may see. limits: what an answer may use. trust: whether to do without walls.
     """
 
     key: Path
     notebooks: Path
     sets: tuple[str, ...]
     seed: int
-    core: Callable[[Plan], AbstractContextManager[_Core]]
-    asked: tuple[str, ...] = ()
-    hide: tuple[str, ...] = ()
+    hide: tuple[Path, ...] = ()
     limits: Limits = field(default_factory=Limits)
     trust: bool = False
-    submission_s: float = 300.0
-
-    def met_by(self, submissions: Sequence[Submission]) -> tuple[str, ...]:
-        """The sets that occur among the submissions, asked for or not."""
-        books = [Released.load(name, self.notebooks) for name in self.sets]
-        met: set[str] = set()
-        for s in submissions:
-            with suppress(Unreadable):
-                met.update([] if s.problem else sets_of(read_cells(s.path), books))
-        return tuple(name for name in self.sets if name in met)
 
 
-class Graders(Pool):
-    """Grader processes that follow the plan, ``jobs`` at a time."""
+class Graders:
+    """What grades by a plan, ``jobs`` submissions at a time."""
 
     def __init__(self, plan: Plan, jobs: int) -> None:
-        # A submission ends itself in time; a grader that is not through long after that has failed.
-        limit_s = plan.submission_s + plan.limits.exercise_s + 300
-        super().__init__(partial(_grader, plan), jobs, limit_s)
+        self.plan, self.jobs = plan, jobs
+        self.books = {name: Released.load(name, plan.notebooks) for name in plan.sets}
 
-    def selftest(self, ids: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yields (exercise, problems) for each: every reference gets full marks and every mutant less, by the same core."""
-        for i, problems in self.work_off([("selftest", id) for id in ids]):
-            yield ids[i], [problems.why] if isinstance(problems, Lost) else problems
+    @cached_property
+    def keys(self) -> dict[str, Key]:
+        """Of every set: read once, before the processes are forked, which then have them. Raises GraderFailure."""
+        keys = {}
+        for name in self.books:
+            try:
+                keys[name] = Key.load(self.plan.key, name)
+            except Exception as error:
+                said = f"the key of {name} in {self.plan.key} can't be read: {described(error)}"
+                raise GraderFailure(said) from error
+        return keys
+
+    def only(self, submissions: Sequence[Submission]) -> None:
+        """Know, from here on, no other sets than those that occur among the submissions, asked for or not."""
+        met = set[str]()
+        for _, names in self._each(self._sets_in, submissions):
+            met |= set() if isinstance(names, Lost) else names
+        self.books = {name: book for name, book in self.books.items() if name in met}
+        for line in "\n".join(book.setup for book in self.books.values()).splitlines():
+            with suppress(ImportError):
+                exec(line, {})  # what the judges need too, as torch: imported here once
+        _ = self.keys
+
+    def selftest(self) -> Iterator[str]:
+        """Yields what is wrong: every reference must get full marks and every mutant less."""
+        ids = [id for book in self.books.values() for id in book.exercises]
+        for i, problems in self._each(self._tested, ids):
+            yield from [f"{ids[i]}: {problems.why}"] if isinstance(problems, Lost) else problems
 
     def grade(self, submissions: Sequence[Submission]) -> Iterator[tuple[Submission, list[Row]]]:
         """Yields each submission with its rows, as they come; every submission comes, and with at least one row."""
-        for i, rows in self.work_off([("grade", s) for s in submissions]):
+        for i, rows in self._each(self.rows, submissions):
             s = submissions[i]
             lost = isinstance(rows, Lost)
             yield s, [Row(s.student, s.name, "", "GRADER_ERROR", rows.why)] if lost else rows
 
+    def _each(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        # A submission ends itself in time; a grader that is not through long after that has failed.
+        return in_processes(work, tasks, self.jobs, 2 * SUBMISSION_S)
 
-@contextmanager
-def sandbox(plan: Plan) -> Iterator[_Core]:
-    """The core that runs each answer in an isolated process of its own.
+    def _sets_in(self, s: Submission) -> set[str]:
+        with suppress(Unreadable):
+            return set(sets_of(s.cells(), self.books))
+        return set()
 
-    Raises GraderFailure where nothing hides the machine's files from answers, unless the plan trusts them.
-    """
-    with Zygote(plan.limits, plan.hide) as zygote:
-        if not (zygote.isolation.hides_files or plan.trust):
-            raise GraderFailure(
-                "this machine can hide no files from answers, which could read the key and everybody's work; "
-                "grade on Linux, or give --trust if you trust everybody who handed in"
-            )
-        yield _Core(zygote)
+    def _tested(self, id: str) -> list[str]:
+        name = id.rpartition("-")[0]
+        with self.zygote([self.books[name]]) as zygote:
+            return list(selftest(self.keys[name], id, zygote))
 
+    def zygote(self, books: Sequence[Released], more: str = "") -> Zygote:
+        """A fork server for answers to these sets. more: what else they import."""
+        setup = "\n".join([*(book.setup for book in books), more])
+        withheld = {name for book in books for e in book.exercises.values() for name in e.withheld}
+        return Zygote(self.plan.limits, self.plan.hide, setup, sorted(withheld), self.plan.trust)
 
-@contextmanager
-def _grader(plan: Plan) -> Iterator[Callable[[tuple[str, Any]], Any]]:
-    """What a process of the pool opens: what answers its tasks, ``("selftest", exercise)`` and ``("grade", submission)``."""
-    books = [Released.load(name, plan.notebooks) for name in plan.sets]
-    # Keys are read after the core has started, which must never have held them.
-    key_of = cache(partial(Key.load, plan.key))
-    with plan.core(plan) as core:
+    def rows(self, s: Submission) -> list[Row]:
+        """Of one submission, one for each problem set in it, or one that says why there is none."""
+        row = partial(Row, s.student, s.name)
+        try:
+            cells = s.cells()
+        except Unreadable as error:
+            return [row("", "UNREADABLE", str(error))]
+        names = sets_of(cells, self.books)
+        if not names and (self.plan.notebooks.resolve().parent / s.path.name).exists():
+            return [row("", "LEFT_OUT", "by its name this is a lab, not a problem set")]
+        if not names:
+            return [row("", "NEEDS_HUMAN", "no exercise of any problem set was found in this notebook")]
+        flags = ["several problem sets in one notebook"] if len(names) > 1 else []
+        books, until = [self.books[name] for name in names], time.monotonic() + SUBMISSION_S
+        torch = "import torch" * any("torch" in c.source for c in cells)
+        with ExitStack() as opened:
+            # Started with the first answer that there is.
+            zygote = cache(lambda: opened.enter_context(self.zygote(books, torch)))
+            graded = partial(self._exercise, cells=cells, zygote=zygote, until=until)
+            done = {b.name: [graded(e, b) for e in b.exercises.values()] for b in books}
+        return [row(name, exercises=done[name], flags=flags) for name in names]
 
-        def answer(task: tuple[str, Any]) -> Any:
-            kind, content = task
-            if kind == "selftest":
-                return core.selftest(plan.key, content)
-            return _grade_submission(content, books, key_of, core, plan)
-
-        yield answer
-
-
-def _grade_submission(
-    s: Submission, books: Sequence[Released], key_of: Callable[[str], Key], core: _Core, plan: Plan
-) -> list[Row]:
-    """The rows of one submission, one for each problem set in it that is asked for, or one that says why there is none."""
-    until = time.monotonic() + plan.submission_s
-    row = partial(Row, s.student, s.name)
-    try:
-        if s.problem:
-            raise Unreadable(s.problem)
-        cells = read_cells(s.path)
-    except Unreadable as error:
-        return [row("", "UNREADABLE", str(error))]
-    names = sets_of(cells, books)
-    if not names:
-        if lab := lab_of(cells, plan.notebooks.resolve().parent):
-            return [row("", "LEFT_OUT", f"this is the lab {lab}, not a problem set")]
-        return [row("", "NEEDS_HUMAN", "no exercise of any problem set was found in this notebook")]
-    wanted = [name for name in names if name in (plan.asked or names)]
-    if not wanted:
-        return [row("", "LEFT_OUT", f"problem set {' and '.join(names)} was not asked for")]
-    flags = ("several problem sets in one notebook",) if len(wanted) > 1 else ()
-    rows = []
-    for book in (b for b in books if b.name in wanted):
-        ask = partial(_grade_exercise, cells=cells, book=book, key=key_of(book.name), core=core, plan=plan)
-        done = tuple(ask(e, until=until) for e in book.exercises.values())
-        rows.append(row(book.name, exercises=done, flags=flags))
-    return rows
+    def _exercise(
+        self, e: Exercise, book: Released, *, cells: list[Cell], zygote: Callable[[], Zygote], until: float
+    ) -> Outcome:
+        """What became of one exercise of a notebook. until: when the notebook has had its time."""
+        answer, key = book.answer(cells, e.id), self.keys[book.name]
+        made = partial(Outcome, e.id, e.title, points=0, of=e.points, answer=answer.source)
+        if answer.blank:
+            return made("NO_RESULT", message="not answered: the cell is as it was handed out")
+        if e.rubric or answer.note:
+            return made("NEEDS_HUMAN", message=answer.note, log=key.criteria(e))
+        if time.monotonic() > until:
+            said = "not run: the exercises before it had taken all the time that there is for a notebook"
+            return made("TIMEOUT", message=said)
+        questions = key.questions(e, [self.plan.seed, *e.id.encode()])  # the same for every student of a run
+        about: dict[str, Any] = {
+            "setup": answer.setup,
+            "cells": answer.cells,
+            "name": answer.name,
+            "seed": self.plan.seed,
+        }
+        try:
+            got = grade_one(e, answer.source, questions, zygote=zygote(), **about)
+        except Exception as error:
+            said = "the grader failed here; this is not your fault"
+            return made("GRADER_ERROR", message=said, log=described(error))
+        return replace(got, answer=answer.source)
 
 
 def flag_all(rows: Sequence[Row]) -> list[Row]:
-    """The same rows; where a person should have a look, each says at what. No points are taken for it.
-
-    That is where a student has several files for one set, and where an answer was up to something.
-    """
-    same: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for row in rows:
-        same[row.student, row.set].append(row.submission)
-    out = []
-    for row in rows:
-        others = [name for name in same[row.student, row.set] if name != row.submission]
-        flags = [f"also handed in: {', '.join(others)}"] if row.set and others else []
-        for status, words, said in (
-            ("", "is what you are asked to write", "called what was to be written in"),
-            ("KILLED", "", "ended by force in"),
-            ("", NO_ANSWER, "sent the grader no answer but something else in"),
-        ):
-            ids = [e.id for e in row.exercises if words in e.message and status in ("", e.status)]
-            flags += [f"{said} {', '.join(ids)}"] if ids else []
-        out.append(row.flagged(*flags))
-    return out
+    """The same rows; where a student has several files for one set, each says so."""
+    files = Counter((row.student, row.set) for row in rows if row.set)
+    counts = [files[row.student, row.set] for row in rows]
+    return [
+        replace(row, flags=(*row.flags, f"one of {n} files for this set")) if n > 1 else row
+        for row, n in zip(rows, counts, strict=True)
+    ]
 
 
-def _grade_exercise(
-    e: Exercise,
-    cells: Sequence[Cell],
-    book: Released,
-    key: Key,
-    core: _Core,
-    plan: Plan,
-    until: float,
-) -> Outcome:
-    answer = book.answer(cells, e.id)
-    made = partial(Outcome, e.id, e.title, points=0, of=e.points, answer=answer.source)
-    if answer.blank:
-        return made("NO_RESULT", message="not answered: the cell is as it was handed out")
-    if e.rubric:
-        told = zip(e.rubric, key.look_for.get(e.id, [""] * len(e.rubric)), strict=True)
-        rubric = "\n".join(f"{points} for: {what}. {look}" for (what, points), look in told)
-        return made("NEEDS_HUMAN", message=answer.note, log=rubric)
-    if answer.note:
-        return made("NEEDS_HUMAN", message=answer.note)
-    if time.monotonic() > until:
-        said = "not run: the exercises before it had taken all the time that there is for a notebook"
-        return made("TIMEOUT", message=said)
-    questions = key.questions(e, [plan.seed, *e.id.encode()])  # the same for every student of a run
+# -- a process for each task -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A task without an answer, and why."""
+
+    why: str
+
+
+def in_processes(
+    work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int, limit_s: float
+) -> Iterator[tuple[int, Any]]:
+    """Yields (number of the task, ``work(task)`` or Lost) as they come. jobs: at a time; limit_s: seconds for each."""
+    waiting = list(enumerate(tasks))[::-1]
+    running: dict[
+        Any, tuple[int, Any, float]
+    ] = {}  # by its pipe: the task's number, the process, when it has had its time
     try:
-        got = core.grade(e, answer, questions, plan.seed)
-    except Exception as error:
-        said = "the grader failed here; this is not your fault"
-        return made("GRADER_ERROR", message=said, log=described(error))
-    return replace(got, answer=answer.source)
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                number, task = waiting.pop()
+                pipe, process = _begun(work, task)
+                running[pipe] = number, process, time.monotonic() + limit_s
+            ready = wait(list(running), timeout=1.0)
+            late = [pipe for pipe, (_, _, until) in running.items() if time.monotonic() > until]
+            for pipe in {*ready, *late}:
+                number, process, _ = running.pop(pipe)
+                yield number, _ended(pipe, process)
+    finally:
+        for pipe, (_, process, _) in running.items():
+            _ended(pipe, process)
+
+
+def _begun(work: Callable[[Any], Any], task: Any) -> tuple[Any, Any]:
+    """A process at work on a task, and the pipe that its result comes by."""
+    context = multiprocessing.get_context("fork")
+    pipe, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_main, args=(work, task, theirs), daemon=True)
+    # A ^C in the middle of a fork would be lost: it waits until that is done.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    process.start()
+    theirs.close()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    return pipe, process
+
+
+def _ended(pipe: Any, process: Any) -> Any:
+    """End a process; what it has sent, Lost if nothing has come."""
+    try:
+        return pipe.recv() if pipe.poll() else Lost("its grader was not through in time")
+    except (EOFError, OSError):
+        process.join(5)
+        return Lost(f"its grader died (exit code {process.exitcode})")
+    finally:
+        process.kill()
+        process.join()
+        pipe.close()
+
+
+def _main(work: Callable[[Any], Any], task: Any, pipe: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that waits
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if sys.platform == "linux":
+        die_with_parent()
+        _limit_memory()
+    try:
+        result = work(task)
+    except Exception:
+        result = Lost(traceback.format_exc(limit=-4))
+    with suppress(BrokenPipeError):
+        pipe.send(result)
+
+
+def _limit_memory() -> None:
+    """Let this process take so much memory and no more (Linux); what exceeds it is a MemoryError."""
+    threading.stack_size(1 << 20)  # a simulated worker's thread would take eight times as much
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    _, hard = getrlimit(RLIMIT_DATA)  # which the fork server goes back to
+    setrlimit(RLIMIT_DATA, (pages * getpagesize() + MEMORY_BYTES, hard))

@@ -1,33 +1,47 @@
-"""Which files are submissions, and whose.
+"""Which files are submissions, whose, and what is in them.
 
-Given a folder, each entry in it is a student: a notebook (the student is its name without the ending) or a folder with
-notebooks at any depth (the student is the folder's name). Given a notebook, the student is its name, unless that is a
-problem set's own, as in ``10_3_exercises (1).ipynb``, or occurs twice: then it is the name of the folder it lies in.
-Nothing handed in is left out: what is no notebook becomes a submission with a ``problem``. Links are not followed: they
-could lead to somebody else's work.
-
-An archive of submissions is unpacked whatever it holds: a member is written under its own name below the folder and nowhere
-else; there is a bound on how many there are and how much they become; links are not made.
+Each entry of a folder is a student: a notebook (the student is its name without the ending) or a folder with notebooks at
+any depth (the student is the folder's name). A notebook with a problem set's own name, as ``10_3_exercises (1).ipynb``, is
+of the student after whom its folder is called. Nothing handed in is left out: what is no notebook has its ``problem``. Links
+are not followed: they could lead to somebody else's work. Files are opened here and nowhere else, as nbformat 4
+(https://nbformat.readthedocs.io), of which outputs are ignored.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import stat
 import unicodedata
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import Any
 
-from labkit_book.grader.notebook import printable
-
-MOST_FILES, MOST_BYTES = 20_000, 4_000_000_000  # of an archive
+MOST_OF_STUDENT = 20  # files
+MAX_BYTES = 32_000_000  # of a notebook
+MAX_CODE = 500_000  # characters of it; a problem set has less than a tenth of that
+MAX_CELLS = 1000
 # 10_3_exercises, 10_3_exercises (1), 10_3 (1), a_exercises, 2_2-Copy1
 _GENERIC = re.compile(
     r"(\d{1,2}([_.-]\d{1,2})?|[a-z])([ _-]?exercises)?[ _-]*(\(\d+\)|copy ?\d*)?", re.IGNORECASE
 )
+_OF_SYSTEMS = {
+    "__macosx",
+    "__pycache__",
+    ".ds_store",
+    "thumbs.db",
+    "desktop.ini",
+    ".venv",
+    ".idea",
+    ".vscode",
+}
+
+
+class Unreadable(Exception):
+    """This submission is not a notebook that can be graded; the message says why, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -43,85 +57,75 @@ class Submission:
     path: Path
     problem: str = ""
 
+    def cells(self) -> list[Cell]:
+        """What is in it. Raises Unreadable, and nothing else."""
+        if self.problem:
+            raise Unreadable(self.problem)
+        return read_cells(self.path)
 
-def collect(
-    paths: Iterable[Path | str], skip: Iterable[Path | str] = (), into: Path | None = None
-) -> list[Submission]:
-    """All submissions below ``paths``, notebooks, folders of them or archives, each once, in order of name.
 
-    skip: folders to leave out, as that of the results. into: the folder below which archives are unpacked.
-    Raises ValueError, with one sentence, for a path that does not exist, a folder that may not be read, and an archive that
-    cannot be unpacked.
+@dataclass(frozen=True)
+class Cell:
+    """kind: ``"code"``, ``"markdown"`` or ``"raw"``. tags: of the cell's metadata. number: of the cell, from 1."""
+
+    kind: str
+    source: str
+    tags: tuple[str, ...] = ()
+    number: int = 0
+
+    @property
+    def plain(self) -> str:
+        """Its source without blanks at the ends, by which cells are compared."""
+        return "\n".join(line.rstrip() for line in self.source.strip().splitlines())
+
+
+# -- whose -----------------------------------------------------------------------------------------------------------
+
+
+def collect(paths: Iterable[Path | str], skip: Path) -> list[Submission]:
+    """All submissions below ``paths``, notebooks or folders of them, each once, in order of name.
+
+    skip: a folder to leave out, that of the results. Raises ValueError for a path that does not exist or can't be read.
     """
-    left_out = {os.path.realpath(p) for p in skip}
-    given = [_unpack(Path(p), into) if into and str(p).endswith(".zip") else Path(p) for p in paths]
-    stems = Counter(p.stem for p in given if p.is_file())
     found: dict[Path, Submission] = {}
-    for path in given:
-        root = Path(os.path.realpath(path))
-        if not root.exists():
-            raise ValueError(f"there is no {str(path)!r}: give notebooks, or folders of them")
-        if root.is_dir():
-            try:
-                below = list(_of_folder(root, left_out))
-            except OSError as error:
-                raise ValueError(f"the folder {str(path)!r} cannot be read: {error.strerror}") from None
-        else:
-            alone = stems[path.stem] == 1 and not _GENERIC.fullmatch(path.stem)
-            student = path.stem if alone else root.parent.name
-            problem = "" if _is_notebook(root.name) else _NOT_A_NOTEBOOK
-            below = [Submission(_plain(student), _plain(f"{root.parent.name}/{path.name}"), root, problem)]
-        for s in below:
-            found.setdefault(s.path, s)
-    return list(_unique(sorted(found.values(), key=lambda s: (s.student, s.name))))
+    for root in map(os.path.realpath, paths):
+        try:
+            entries = sorted(os.listdir(root)) if os.path.isdir(root) else [""]
+            os.stat(root)
+        except OSError as error:
+            raise ValueError(f"{root!r} cannot be read: {error.strerror}") from None
+        for entry in [Path(root, name) for name in entries]:
+            if not _hidden(entry.name) and entry != skip.resolve():
+                found |= {s.path: s for s in _of_entry(entry) if s.path not in found}
+    return list(_counted(sorted(found.values(), key=lambda s: (s.student, s.name))))
 
 
-_OF_SYSTEMS = ("__macosx", "__pycache__", ".ds_store", "thumbs.db", "desktop.ini", ".venv", ".idea",
-               ".vscode")  # fmt: skip
-_NOT_A_NOTEBOOK = "this is not a notebook: its name does not end in .ipynb"
-_LINK = "this is a link: hand in the file itself"
+def _of_entry(entry: Path) -> Iterator[Submission]:
+    """The submissions of an entry of a folder; what lies in a student's folder beside notebooks is left alone."""
+    student, found = entry.name, [entry]
+    problem = "there is no notebook in this folder that can be read"
+    if entry.is_symlink() or not entry.is_dir():
+        student = entry.parent.name if _GENERIC.fullmatch(entry.stem) else entry.stem
+        problem = "this is not a notebook: its name does not end in .ipynb"
+    else:
+        for here, folders, files in os.walk(entry):
+            folders[:] = [f for f in folders if not _hidden(f)]
+            paths = [Path(here, name) for name in (*files, *folders) if not _hidden(name)]
+            found += [path for path in paths if path.suffix.lower() == ".ipynb" and not _is_folder(path)]
+        found = found[1:] or found
+    for path in found:
+        said = problem if path.suffix.lower() != ".ipynb" or _is_folder(path) else ""
+        said = "this is a link: hand in the file itself" if path.is_symlink() else said
+        yield Submission(_plain(student), _plain(path.relative_to(entry.parent).as_posix()), path, said)
 
 
-def _of_folder(root: Path, left_out: set[str]) -> Iterator[Submission]:
-    for path in sorted(root.iterdir()):
-        if _hidden(path.name) or str(path) in left_out:
-            continue
-        if path.is_symlink():
-            yield _submission(root, path, path.stem, _LINK)
-        elif path.is_dir():
-            yield from _of_student(root, path, path.name, left_out)
-        else:
-            student = root.name if _GENERIC.fullmatch(path.stem) else path.stem
-            yield _submission(root, path, student, "" if _is_notebook(path.name) else _NOT_A_NOTEBOOK)
-
-
-def _of_student(root: Path, folder: Path, student: str, left_out: set[str]) -> Iterator[Submission]:
-    """The notebooks of a student's folder; other files in it are data, and are left alone."""
-    closed: list[OSError] = []
-    found: list[tuple[Path, str]] = []
-    for here, folders, files in os.walk(folder, onerror=closed.append):
-        paths = [Path(here, name) for name in (*folders, *files) if not _hidden(name)]
-        folders[:] = [p.name for p in paths if p.name in folders and str(p) not in left_out]
-        notebooks = [p for p in paths if _is_notebook(p.name) and (p.name in files or p.is_symlink())]
-        found += [(p, _LINK if p.is_symlink() else "") for p in notebooks]
-    for error in closed:
-        path = Path(error.filename)
-        found.append((path, f"the folder {path.name!r} cannot be read: {error.strerror}"))
-    for path, problem in found or [(folder, "there is no notebook in this folder")]:
-        yield _submission(root, path, student, problem)
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _hidden(name: str) -> bool:
     """What systems leave in folders; a student's own file may well begin with a dot."""
     return name.startswith(("._", ".~", ".git", ".ipynb_checkpoints")) or name.lower() in _OF_SYSTEMS
-
-
-def _is_notebook(name: str) -> bool:
-    return name.lower().endswith(".ipynb")
-
-
-def _submission(root: Path, path: Path, student: str, problem: str) -> Submission:
-    return Submission(_plain(student), _plain(path.relative_to(root).as_posix()), path, problem)
 
 
 def _plain(name: str) -> str:
@@ -130,37 +134,75 @@ def _plain(name: str) -> str:
     return "".join(c if c.isprintable() else "�" for c in name) or "(no name)"
 
 
-def _unique(submissions: Iterable[Submission]) -> Iterator[Submission]:
-    """Submissions with names of their own, also if two given folders hold the same ones."""
-    seen: Counter[str] = Counter()
+def _counted(submissions: Iterable[Submission]) -> Iterator[Submission]:
+    """The first files of each student, each by a name of its own; one submission more stands for the rest, and says so."""
+    files, names = Counter[str](), Counter[str]()
     for s in submissions:
-        seen[s.name] += 1
-        yield s if seen[s.name] == 1 else replace(s, name=f"{s.name} #{seen[s.name]}")
+        files[s.student] += 1
+        names[s.name] += 1
+        if names[s.name] > 1:  # of two folders that were given
+            s = replace(s, name=f"{s.name} #{names[s.name]}")
+        if files[s.student] <= MOST_OF_STUDENT:
+            yield s
+        elif files[s.student] == MOST_OF_STUDENT + 1:
+            said = f"this file and those after it are not looked at: a student has at most {MOST_OF_STUDENT}"
+            yield replace(s, problem=said)
 
 
-def _unpack(archive: Path, into: Path) -> Path:
-    """The folder below ``into`` with what the zip file holds. Raises ValueError, with one sentence, where that can't be."""
+# -- what is in a file -----------------------------------------------------------------------------------------------
+
+
+def read_cells(path: Path | str) -> list[Cell]:
+    """The cells of the notebook at ``path``, in order. Raises Unreadable, and nothing else."""
     try:
-        with zipfile.ZipFile(archive) as zipped:
-            members = [m for m in zipped.infolist() if not m.is_dir()]
-            total = sum(m.file_size for m in members)
-            if len(members) > MOST_FILES or total > MOST_BYTES:
-                raise ValueError(f"{len(members):,} files of {total:,} bytes are more than is unpacked")
-            for m in members:
-                _write(zipped, m, into / archive.stem)
-    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, ValueError) as error:
-        raise ValueError(f"the archive {str(archive)!r} cannot be unpacked: {error}") from None
-    return into / archive.stem
+        nb = json.loads(content(path).decode("utf-8-sig"))
+    except (ValueError, RecursionError, MemoryError) as error:
+        said = f"the file is no text in JSON ({type(error).__name__}), so it is no notebook"
+        raise Unreadable(f"{said}: was the upload complete?") from None
+    if not isinstance(nb, dict) or nb.get("nbformat") != 4:
+        raise Unreadable("the file is no notebook of format 4: open it in a current Jupyter and save it")
+    cells = nb.get("cells")
+    if not isinstance(cells, list) or not 0 < len(cells) <= MAX_CELLS:
+        raise Unreadable(f"the notebook has no cells, or more than {MAX_CELLS:,}")
+    read = [_cell(c, i) for i, c in enumerate(cells, 1)]
+    code = sum(len(c.source) for c in read if c.kind == "code")
+    if code > MAX_CODE:
+        raise Unreadable(f"the notebook has {code:,} characters of code, more than {MAX_CODE:,}")
+    return read
 
 
-def _write(zipped: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
-    path = PurePosixPath(member.filename.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or (member.external_attr >> 28) == 0o12:
-        raise ValueError(f"{member.filename!r} would lie outside, or is a link")
-    target = folder.joinpath(*path.parts)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with zipped.open(member) as source, target.open("wb") as out:
-        left = member.file_size  # what it says of itself; no more is written
-        while left > 0 and (some := source.read(min(left, 1 << 20))):
-            out.write(some)
-            left -= len(some)
+def content(path: Path | str) -> bytes:
+    """What is in a file that somebody handed in. Raises Unreadable, and nothing else."""
+    try:
+        # Non-blocking, so that a named pipe does not wait for a writer; and no link is followed.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with open(fd, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Unreadable("this is not an ordinary file")
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise Unreadable(f"the file cannot be read: {error.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise Unreadable(
+            f"the file has more than {MAX_BYTES / 1e6:.0f} MB: clear its outputs and hand it in again"
+        )
+    if not data.strip():
+        raise Unreadable("the file is empty")
+    return data
+
+
+def _cell(cell: Any, number: int) -> Cell:
+    source = cell.get("source") if isinstance(cell, dict) else None
+    if isinstance(source, list) and all(isinstance(line, str) for line in source):
+        source = "".join(source)
+    if not isinstance(source, str) or not isinstance(cell.get("cell_type"), str):
+        raise Unreadable(f"cell {number} of the notebook is damaged")
+    metadata = cell.get("metadata")
+    tags = metadata.get("tags") if isinstance(metadata, dict) else None
+    tags = [t for t in tags if isinstance(t, str)] if isinstance(tags, list) else []
+    return Cell(cell["cell_type"], printable(source), tuple(tags), number)
+
+
+def printable(text: str) -> str:
+    """``text`` without what no file in UTF-8 can hold (halves of characters, bytes of a strange file name)."""
+    return text.encode("utf-8", "replace").decode("utf-8")

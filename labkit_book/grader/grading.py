@@ -1,36 +1,35 @@
-"""One answer graded: its source goes to a process of its own, questions after it, and verdicts are made here."""
+"""One answer graded: its source goes to processes of its own, questions after it, and verdicts are made here."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from labkit.comm import LaunchError, Mismatch, launch
+from labkit.comm.base import DTYPES, Comm
 from labkit.comm.errors import described, text_of
 from labkit.comm.simulated import Simulated
-from labkit_book.grader.outcome import Outcome
-from labkit_book.grader.remote import Router
-from labkit_book.grader.zygote import START_S, Child, Zygote
-from labkit_book.problems import wire
-from labkit_book.problems.asking import (
-    CHANGED,
-    KILLED,
-    NO_ANSWER,
-    NO_RESULT,
-    PASS,
-    TOO_LARGE,
-    Ended,
-    GraderFailure,
-    Raised,
-    examine,
-)
+from labkit_book.grader.results import Outcome
+from labkit_book.grader.zygote import Child, Message, Serve, Zygote
+from labkit_book.problems import asking, wire
+from labkit_book.problems.asking import KILLED, NO_ANSWER, NO_RESULT, Ended, GraderFailure, Raised, examine
 from labkit_book.problems.exercise import Case, Exercise, Wrong
 
 _MOST_SOURCE = 1_000_000  # characters
-_Serve = Callable[[dict[str, Any]], dict[str, Any]]
+MOST_ASKED = 800_000  # bytes of what an answer puts to a function of the grader's
+MOST_MESSAGES = 100_000
+MOST_S = 1e12  # on a worker's clock: some 30,000 years
+_HINTS = {
+    "UnboundLocalError": "A name that a function gives a value anywhere is its own there: give it one before this line.",
+    "NameError": "An answer runs by itself: put what it needs, imports too, into the same cell.",
+    "ModuleNotFoundError": "The grader does not have that package: do without it.",
+    "PermissionError": "An answer runs without a network, files of yours or processes of its own.",
+}
 
 
 def grade_one(
@@ -39,58 +38,55 @@ def grade_one(
     cases: Iterable[Case] | None = None,
     *,
     setup: str = "",
-    helpers: str = "",
+    cells: Sequence[tuple[int, str]] = (),
     name: str | None = None,
     zygote: Zygote,
     seed: int = 0,
 ) -> Outcome:
     """Grade one answer.
 
-    source: the cells that make it, as text; setup: what the released notebook imports before; helpers: what it uses from
-        other cells. name: what the function or the variable is called there; None: ``exercise.function``.
+    source: the cells that make it, as text; setup: what the released notebook imports before; cells: other cells that it
+        needs, (number, source). name: what the function or the variable is called there; None: ``exercise.function``.
     cases: the questions; None: those that ``seed`` draws.
-    Returns an ``Outcome`` whatever the answer does. Raises ValueError for a name that is none, GraderFailure where no
-    process can be had for it.
+    Returns an ``Outcome`` whatever the answer does. Raises GraderFailure where no process can be had for it.
     """
-    name = exercise.function if name is None else name
-    if not name.isidentifier():
-        raise ValueError(f"name must be what the answer is called in its cell, got {name!r}")
     cases = exercise.cases(np.random.default_rng(seed)) if cases is None else cases
-    order = {"op": "load", "setup": setup, "helpers": helpers, "source": source, "name": name,
-             "withheld": list(exercise.withheld)}  # fmt: skip
-    session = _Session(exercise, order, name, zygote)
+    order: Message = {"op": "load", "setup": setup, "cells": [list(cell) for cell in cells], "source": source}
+    order |= {"name": name or exercise.function, "withheld": list(exercise.withheld)}
+    session = _Session(exercise, order, zygote)
     try:
         found = examine(cases, session.ask)
         printed = session.printed()
     finally:
-        session.end()
+        for child in session.children:
+            child.close()
     message = session.blank() if found.status == NO_RESULT and not found.message else found.message
     said = f"It printed:\n{_clip(printed, 2000)}" if printed.strip() else ""
     log = "\n".join(part for part in (f"seed {seed}", found.case, found.trace, said) if part)
-    points = exercise.points * (found.status == PASS)
-    return Outcome(
-        exercise.id, exercise.title, found.status, points, exercise.points, _clip(message, 2000), _clip(log, 8000),
-        isolation=zygote.isolation.words(),
-    )  # fmt: skip
+    points = exercise.points * (found.status == asking.PASS)
+    about = (exercise.id, exercise.title, found.status, points, exercise.points)
+    return Outcome(*about, _clip(message, 2000), _clip(log, 8000))
 
 
 class _Session:
     """One answer: its processes, one per rank at most, and the clock."""
 
-    def __init__(self, exercise: Exercise, order: dict[str, Any], name: str, zygote: Zygote) -> None:
-        self.exercise, self.order, self.name, self.zygote = exercise, order, name, zygote
+    def __init__(self, exercise: Exercise, order: Message, zygote: Zygote) -> None:
+        self.exercise, self.order, self.zygote = exercise, order, zygote
         self.until = time.monotonic() + zygote.limits.exercise_s
         self.children: list[Child] = []
-        self.stub, self.notes = False, list[str]()
+        self.notes = list[str]()
 
     def ask(self, case: Case) -> Any:
         """The answer to one question, or an exception that ``examine`` knows how to word. Raises GraderFailure."""
         try:
-            if self._loaded(max(case.K, 1)):
+            if self._is_blank(max(case.K, 1)):
                 return None
-            if not self.exercise.function:
-                return self._put(0, {"op": "value", "args": ()}, _no_questions, self._deadline())
-            return self._launch(case) if case.K else self._call(case)
+            if case.K:
+                return self._launch(case)
+            op = "call" if self.exercise.function else "value"
+            order, functions = {"op": op, "args": case.args if op == "call" else ()}, list[Any]()
+            return _value(self.children[0].converse(order, _calls(functions), self._deadline(), functions))
         except Exception as error:
             root = error.__cause__ or error
             if isinstance(root, (Wrong, Ended, Raised, NotImplementedError, LaunchError, GraderFailure)):
@@ -99,89 +95,58 @@ class _Session:
 
     def blank(self) -> str:
         """Why there is nothing to judge, in words for the student."""
-        if self.stub:
-            return "not done yet: the function is still as it was handed out"
         if not self.exercise.function:
-            return f"{self.name} has not been filled in yet"
-        return f"{self.name} returned nothing: is the return missing?"
+            return f"{self.order['name']} has not been filled in yet"
+        return f"{self.order['name']} returned nothing: is the return missing? Or is it not done yet?"
 
     def printed(self) -> str:
-        """What all processes printed, and notes about the cell."""
+        """What all processes printed, and notes about the cells."""
         said = list(self.notes)
         for child in self.children:
-            try:
-                text = child.printed
-            except Ended:
-                text = ""
-            if text.strip() and text not in said:
-                said.append(text)
-        return "\n".join(said)
-
-    def end(self) -> None:
-        """End every process of this answer."""
-        for child in self.children:
-            child.close()
-        self.zygote.sweep()
+            with suppress(Ended):
+                said.append(child.printed())
+        return "\n".join(dict.fromkeys(text for text in said if text.strip()))
 
     def _deadline(self) -> float:
         return min(time.monotonic() + self.zygote.limits.case_s, self.until)
 
-    def _loaded(self, K: int) -> bool:
-        """See to it that K processes have the answer loaded; True if it is blank."""
-        if len(self.order["source"]) + len(self.order["helpers"]) > _MOST_SOURCE:
-            raise _before_any_case(Wrong(f"the cell is longer than {_MOST_SOURCE:,} characters"))
-        ready = len(self.children)
+    def _is_blank(self, K: int) -> bool:
+        """See to it that K processes have the answer loaded; True if there is none in it."""
+        if len(self.order["source"]) > _MOST_SOURCE:
+            raise Wrong(f"the cell is longer than {_MOST_SOURCE:,} characters")
+        ready, limits = len(self.children), self.zygote.limits
         for _ in range(K - ready):
-            self.children.append(self.zygote.fork())
-        for child in self.children[ready:]:
-            child.hello(time.monotonic() + START_S)
-            reply = child.converse(self.order, _no_questions, self._deadline())
-            if reply["op"] == "absent":
-                raise Ended(NO_RESULT, f"there is no {self.name} after the cell has run")
-            if reply["op"] != "loaded":
-                raise _before_any_case(_problem(reply))
-            self.stub = reply.get("stub") is True
-            note = reply.get("log")
-            if isinstance(note, str) and note and note not in self.notes:
-                self.notes.append(_clip(note, 1000))
-            if reply.get("blank") is True:
-                return True
-            if self.exercise.function and reply.get("callable") is not True:
-                raise Wrong(f"{self.name} should be a function, but is something else")
-        return False
+            self.children.append(self.zygote.fork(limits.memory_bytes // K))
+        for child in self.children:  # all of them may answer at once
+            child.line.most = limits.answer_bytes // K
+        return any(self._load(child) for child in self.children[ready:])
 
-    def _call(self, case: Case) -> Any:
-        functions: list[Any] = []
-
-        def serve(asked: dict[str, Any]) -> dict[str, Any]:
-            number, args = asked.get("number"), asked.get("args")
-            if asked.get("what") != "function" or not isinstance(args, tuple):
-                raise Ended(NO_RESULT, NO_ANSWER)
-            if type(number) is not int or not 0 <= number < len(functions):
-                raise Ended(NO_RESULT, NO_ANSWER)
-            try:
-                return {"op": "value", "value": functions[number](*args)}
-            except Exception as error:
-                return {"op": "refused", "type": type(error).__name__, "message": text_of(error)}
-
-        return self._put(0, {"op": "call", "args": case.args}, serve, self._deadline(), functions)
+    def _load(self, child: Child) -> bool:
+        child.hello()
+        reply = child.converse(self.order, _calls([]), self._deadline())
+        if reply["op"] == "absent":
+            raise Ended(NO_RESULT, f"there is no {self.order['name']} after the cell has run")
+        if reply["op"] != "loaded":
+            raise _problem(reply)
+        self.notes.append(_clip(str(reply.get("log", "")), 1000))
+        blank = reply.get("blank") is True
+        if self.exercise.function and not blank and reply.get("callable") is not True:
+            raise Wrong(f"{self.order['name']} should be a function, but is something else")
+        return blank
 
     def _launch(self, case: Case) -> Any:
         # An answer's ranks are processes in any case; what they send passes through here, at a simulation's prices.
         world = "simulated" if case.world == "processes" else case.world
         if not (world == "simulated" or isinstance(world, Simulated)):
             raise GraderFailure(f"case.world must be simulated or processes to be graded, got {case.world!r}")
-        until, changed = self._deadline(), list[int]()
+        until = self._deadline()
 
         def rank(comm: Any) -> Any:
-            router = Router(comm, self.zygote.limits.answer_bytes, case.clock)
-            order = {"op": "rank", "rank": comm.rank, "K": comm.K, "hosts": list(comm.hosts),
-                     "args": case.args[comm.rank]}  # fmt: skip
+            router = _Router(comm, self.zygote.limits.answer_bytes, case.clock)
+            about = {"rank": comm.rank, "K": comm.K, "hosts": list(comm.hosts)}
+            order = {"op": "rank", **about, "args": case.args[comm.rank]}
             try:
-                return self._put(comm.rank, order, router.serve, until)
-            except _Changed as error:  # the others may still wait for this one
-                changed.append(comm.rank)
-                return error.value
+                return _value(self.children[comm.rank].converse(order, router.serve, until))
             except Ended as error:
                 said = f"rank {comm.rank}: {error}" if comm.K > 1 else str(error)
                 raise Ended(error.status, said) from None
@@ -191,79 +156,147 @@ class _Session:
                     raise router.error from None
                 raise
 
-        run = launch(rank, case.K, world=world, timeout_s=max(until - time.monotonic(), 0.1) + 5)
-        if changed:
-            raise Wrong(CHANGED)
-        return run
+        return launch(rank, case.K, world=world, timeout_s=max(until - time.monotonic(), 0.1) + 5)
 
-    def _put(
-        self,
-        rank: int,
-        order: dict[str, Any],
-        serve: _Serve,
-        until: float,
-        functions: list[Any] | None = None,
-    ) -> Any:
-        """Put one question to one process; returns its answer. Raises _Changed if its arguments came back otherwise."""
-        reply = self.children[rank].converse(order, serve, until, functions)
-        if reply["op"] != "answer":
-            raise _problem(reply)
+
+class _Router:
+    """Serves one rank for one launch: does on its simulated ``Comm`` what is asked, counts where no answer can write.
+
+    most: bytes that it may send and receive in all. clock: whether it may spend seconds of its own choice.
+    error: the last that it was told.
+    """
+
+    def __init__(self, comm: Comm, most: int, clock: bool) -> None:
+        self.comm, self.left, self.clock = comm, most, clock
+        self.requests, self.meetings = list[Any](), list[Any]()
+        self.error: Exception | None = None
+        own = (self.isend, self.irecv, self.wait, self.recv_any, self.meet, self.part, self.compute)
+        self.calls: dict[Any, Any] = {call.__name__: call for call in (*own, comm.barrier, comm.now)}
+
+    def serve(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """The reply to one question of the worker."""
+        what, step = str(asked.pop("what", "")), asked.pop("step", None)
+        if what not in self.calls:
+            raise Ended(NO_RESULT, NO_ANSWER)
+        del asked["op"]
+        self.comm.step = step if type(step) is int and 0 <= step < MOST_MESSAGES else 0
         try:
-            before = wire.encode(order["args"], []) == wire.encode(reply.get("after"), [])
-        except wire.Unfit:
-            before = False
-        if not before:
-            raise _Changed(reply.get("value"))
+            return {"op": "value", "value": self.calls[what](**asked)}
+        except Ended:
+            raise
+        except Exception as error:
+            self.error = error
+            message = getattr(error, "message", "") or text_of(error)
+            return {"op": "refused", "type": type(error).__name__, "message": message}
+
+    def isend(self, data: Any, to: Any) -> int:
+        if not isinstance(data, np.ndarray):
+            raise TypeError(f"data must be a numpy array, got {type(data).__name__}")
+        self._carry(data.nbytes)
+        self.requests.append(self.comm.isend(data, to))
+        return len(self.requests) - 1
+
+    def irecv(self, size: Any, source: Any) -> int:
+        self.requests.append(self.comm.irecv(self._buffer(size), source))
+        return len(self.requests) - 1
+
+    def wait(self, number: Any) -> Any:
+        if type(number) is not int or not 0 <= number < len(self.requests):
+            raise Ended(NO_RESULT, NO_ANSWER)
+        return self.requests[number].wait()
+
+    def recv_any(self, size: Any) -> tuple[int, Any]:
+        buffer = self._buffer(size)
+        return self.comm.recv_any(buffer), buffer
+
+    def meet(self, name: Any, size: Any) -> None:
+        n, dtype = (None, None) if size is None else _n_and_dtype(size)
+        x = None if n is None else np.broadcast_to(np.zeros((), dtype), n)
+        meeting = self.comm.collective(str(name)[:80], x)
+        meeting.__enter__()
+        self.meetings.append(meeting)
+
+    def part(self) -> None:
+        if self.meetings:
+            self.meetings.pop().__exit__(None, None, None)
+
+    def compute(self, work: Any, seconds: Any) -> Any:
+        ran = work == "has run"  # already, in the worker's process: here it is no work
+        for given in (None if ran else work, seconds):
+            if given is not None and not self.clock:
+                raise ValueError(asking.NO_CLOCK)
+            if isinstance(given, (int, float)) and MOST_S < given < math.inf:  # a few, and the clock is there
+                raise ValueError(f"seconds must be at most {MOST_S:.0e}, got {given:.3g}")
+        return self.comm.compute((lambda: None) if ran else work, seconds=seconds)
+
+    def _buffer(self, size: Any) -> np.ndarray:
+        n, dtype = _n_and_dtype(size)
+        self._carry(n * dtype.itemsize)
+        return np.empty(n, dtype)
+
+    def _carry(self, nbytes: int) -> None:
+        self.left -= nbytes
+        if self.left < 0 or max(len(self.requests), self.comm.messages_sent) > MOST_MESSAGES:
+            raise Ended(KILLED, f"rank {self.comm.rank} sent and received more than the grader carries")
+
+
+def _n_and_dtype(size: Any) -> tuple[int, np.dtype]:
+    """What ``describe`` says of a buffer: elements and numpy dtype. Raises ValueError where numpy has none."""
+    n, code = size[:2]
+    if type(n) is not int or type(code) is not int or not 0 <= n < 2**48:
+        raise Ended(NO_RESULT, NO_ANSWER)
+    name = DTYPES[code] if 0 < code < len(DTYPES) else "none"
+    if name in ("none", "bfloat16"):
+        raise ValueError(f"data of dtype {name} cannot travel between the grader's workers; use float32")
+    return n, np.dtype(name)
+
+
+def _calls(functions: list[Any]) -> Serve:
+    """Serves an answer that calls, by their numbers, the functions among its arguments."""
+
+    def serve(asked: Message) -> Message:
+        number, args = asked.get("number"), asked.get("args")
+        if not isinstance(args, tuple) or type(number) is not int or not 0 <= number < len(functions):
+            raise Ended(NO_RESULT, NO_ANSWER)
+        try:
+            if len(wire.encode(args)) > MOST_ASKED:
+                raise ValueError(f"at most {MOST_ASKED:,} bytes can be given to this function")
+            return {"op": "value", "value": functions[number](*args)}
+        except Exception as error:
+            return {"op": "refused", "type": type(error).__name__, "message": text_of(error)}
+
+    return serve
+
+
+def _value(reply: Message) -> Any:
+    """What was answered. Raises what a reply stands for that is no answer."""
+    if reply["op"] == "answer":
         return reply.get("value")
+    raise Wrong(asking.CHANGED) if reply["op"] == "changed" else _problem(reply)
 
 
-class _Changed(Wrong):
-    """An answer changed its arguments, and returned ``value``."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__(CHANGED)
-        self.value = value
-
-
-def _before_any_case(problem: Exception) -> Exception:
-    """The same, said without the case that was to be put."""
-    problem.before_any_case = True  # type: ignore[attr-defined]
-    return problem
-
-
-def _problem(reply: dict[str, Any]) -> Exception:
+def _problem(reply: Message) -> Exception:
     """The exception that a reply which is no answer stands for."""
-    said = _clip(str(reply.get("message", "")), 1000)
+    said, kinds = _clip(str(reply.get("message", "")), 1000), reply.get("kinds")
     if reply["op"] == "unfit":
-        return Wrong(f"{TOO_LARGE}: {said}")
-    if reply["op"] != "raised":
+        return Wrong(f"{asking.TOO_LARGE}: {said}")
+    if reply["op"] != "raised" or not isinstance(kinds, list):
         return Ended(NO_RESULT, NO_ANSWER)
-    kind, name = reply.get("kind"), str(reply.get("type", ""))
-    if kind == "todo":
+    if "NotImplementedError" in kinds:
         return NotImplementedError(said)
-    if kind == "memory":
-        return Ended(KILLED, f"it asked for more memory than there is for an answer: {said}".rstrip(": "))
-    if kind == "exit":
+    if "MemoryError" in kinds:
+        more = "it asked for more memory than there is for an answer"
+        return Ended(KILLED, f"{more}: {said}".rstrip(": "))
+    if "SystemExit" in kinds or "GeneratorExit" in kinds:
         return Ended(NO_RESULT, "it called exit before it had answered: take that out")
-    if kind == "withheld":
+    if "Wrong" in kinds:
         return Wrong(said)
+    name = str(kinds[0]) if kinds else ""
     error: Raised = type(name if name.isidentifier() else "Exception", (Raised,), {})(said)
     error.own_lines = _clip(str(reply.get("lines", "")), 1500)
     error.trace = _clip(str(reply.get("trace", "")), 4000)
-    error.hint = _HINTS.get(str(kind), "")
+    error.hint = next((hint for kind, hint in _HINTS.items() if kind in kinds), "")
     return error
-
-
-_HINTS = {
-    "unbound": "A name that a function gives a value anywhere is its own there: give it one before this line.",
-    "name": "An answer runs by itself: put what it needs, imports too, into the same cell.",
-    "module": "The grader does not have that package: do without it.",
-    "refused": "An answer runs without a network, files of yours or processes of its own.",
-}
-
-
-def _no_questions(asked: dict[str, Any]) -> dict[str, Any]:
-    raise Ended(NO_RESULT, NO_ANSWER)
 
 
 def _clip(text: str, most: int) -> str:

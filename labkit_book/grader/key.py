@@ -1,6 +1,6 @@
 """The key of a problem set, and the grader's test of itself on it: every reference gets full points, every mistake fewer.
 
-References and mistakes go the way that answers go: as source, into processes isolated in the same way. A key's file is the
+References and mistakes go the way that answers go: as source, into processes behind the same walls. A key's file is the
 setup there, without its imports of judges and hidden cases, which no answer's process ever sees.
 """
 
@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.comm.errors import described
 from labkit_book.grader.grading import grade_one
-from labkit_book.grader.outcome import Outcome
 from labkit_book.grader.zygote import Zygote
 from labkit_book.problems.asking import PASS
 from labkit_book.problems.catalogue import book_order, find
@@ -50,7 +48,8 @@ class Key:
         lines = path.read_text(encoding="utf-8").splitlines()
         for node in ast.parse("\n".join(lines)).body:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_OURS):
-                lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or 0) - node.lineno + 1)
+                end = node.end_lineno or node.lineno
+                lines[node.lineno - 1 : end] = [""] * (end - node.lineno + 1)
         names = ("SOLUTIONS", "MUTANTS", "HIDDEN", "LOOK_FOR")
         solutions, mutants, hidden, look_for = (getattr(module, name, {}) for name in names)
         return cls(solutions, mutants, hidden, look_for, "\n".join(lines))
@@ -70,41 +69,39 @@ class Key:
         if exercise.id in self.hidden:
             yield from self.hidden[exercise.id](rng)
 
-    def grade(self, exercise: Exercise, which: str, zygote: Zygote, seed: int = 0) -> Outcome:
-        """Grade one entry, on the questions of several seeds. which: as in ``MUTANTS['10.3-1'][4]``."""
-        cases = [c for s in (seed, seed + 1, seed + 20) for c in exercise.cases(np.random.default_rng(s))]
-        if exercise.id in self.hidden:
-            cases += self.hidden[exercise.id](np.random.default_rng(seed + 3))
-        source = f"answer_ = {which}"
-        return grade_one(exercise, source, cases, setup=self.setup, name="answer_", zygote=zygote, seed=seed)
+    def criteria(self, exercise: Exercise) -> str:
+        """By what a person judges an answer in words, and what to look for."""
+        look_for = self.look_for.get(exercise.id, [""] * len(exercise.rubric))
+        told = zip(exercise.rubric, look_for, strict=True)
+        return "\n".join(f"{points} for: {what}. {look}" for (what, points), look in told)
 
 
-def selftest(folder: Path | str, id: str, zygote: Zygote) -> list[str]:
+def selftest(key: Key, id: str, zygote: Zygote, seed: int = 0) -> Iterator[str]:
     """Grade the reference and every mistake of an exercise, and say what came out otherwise than it must.
 
-    Returns sentences; none means that the grader can be trusted with this exercise. Raises GraderFailure.
+    Yields sentences; none means that the grader can be trusted with this exercise. Raises GraderFailure.
     """
-    exercise, name = find(id), id.rpartition("-")[0]
-    try:
-        key = Key.load(folder, name)
-    except Exception as error:
-        return [f"the key of {name} in {folder} can't be read: {described(error)}"]
+    exercise = find(id)
     if exercise.rubric:
         asked, told = len(exercise.rubric), len(key.look_for.get(id, ()))
-        return [f"LOOK_FOR of {id} has {told} lines, where its rubric has {asked}"] * (told != asked)
-    return list(_tested(exercise, key, zygote))
-
-
-def _tested(exercise: Exercise, key: Key, zygote: Zygote) -> Iterator[str]:
-    id = exercise.id
-    if id not in key.solutions:
-        yield f"the key has no solution of {id}"
+        if told != asked:
+            yield f"LOOK_FOR of {id} has {told} lines, where its rubric has {asked}"
         return
-    outcome = key.grade(exercise, f"SOLUTIONS[{id!r}]", zygote)
-    if outcome.status != PASS:
-        yield f"the solution of {id} gets {outcome.status}: {outcome.message}"
-    for i in range(len(key.mutants.get(id, ()))):
-        if key.grade(exercise, f"MUTANTS[{id!r}][{i}]", zygote).status == PASS:
+    if id not in key.solutions or not key.mutants.get(id):
+        yield f"the key has no {'mistakes' if id in key.solutions else 'solution'} of {id}"
+        return
+    cases = [case for s in (seed, seed + 1, seed + 20) for case in exercise.cases(np.random.default_rng(s))]
+    if id in key.hidden:
+        cases += key.hidden[id](np.random.default_rng(seed + 3))
+
+    def graded(which: str) -> tuple[bool, str]:
+        source = f"answer_ = {which}"
+        got = grade_one(exercise, source, cases, setup=key.setup, name="answer_", zygote=zygote, seed=seed)
+        return got.status == PASS, f"{got.status}: {got.message}"
+
+    right, said = graded(f"SOLUTIONS[{id!r}]")
+    if not right:
+        yield f"the solution of {id} gets {said}"
+    for i in range(len(key.mutants[id])):
+        if graded(f"MUTANTS[{id!r}][{i}]")[0]:
             yield f"mistake {i} of {id} gets full points"
-    if not key.mutants.get(id):
-        yield f"the key has no mistakes of {id} to test the grader with"

@@ -1,233 +1,129 @@
-"""The fork server: a fresh interpreter that has met numpy and labkit and no student, and forks a child for each answer.
+"""Inside the walls: the fork server, and what the process of an answer does.
 
-It runs no answer itself. Inside a pid namespace it is process 1: nothing in there can end it, and it ends everything with
-one call. The grader talks to it over a socket, one JSON line each way: ``fork`` (with a child's socket and output pipe),
-``wait``, ``look``, ``sweep``. When the socket closes, because the grader is gone, it ends all that is left, and
-itself.
+The server is a fresh interpreter that has met numpy and labkit and no student. It runs no answer itself. The grader's orders
+are lines of JSON: to fork a process, with the answer's end of their line and the file for its output, or to end one and say
+how it ended. A process is the first of a pid namespace, so what it has started ends with it. It knows questions, and nothing
+of what is right. The answer may have rewritten all of this, so the grader believes no more of what comes than "that is its
+answer".
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import ctypes
+import errno
 import gc
-import importlib
 import json
+import linecache
+import mmap
 import os
 import resource
-import shutil
 import signal
 import socket
+import struct
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+import traceback
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
+import labkit.comm.simulated  # noqa: F401 (met here, so that no answer's process has to)
+from labkit.comm import errors
+from labkit.comm.base import Comm, Described, describe, is_torch
+from labkit.comm.errors import described, text_of
 from labkit.comm.netns import die_with_parent
-from labkit_book.grader import landlock, seccomp
-from labkit_book.grader.answering import Line, live
-from labkit_book.grader.isolation import Isolation, Limits, enter_world, lock_in, own_folder
-from labkit_book.problems.withheld import holder_of
+from labkit_book.grader.zygote import LIBSECCOMP, Limits, Line, Message
+from labkit_book.problems import wire
+from labkit_book.problems.asking import own_lines
+from labkit_book.problems.check import Verdict, check
+from labkit_book.problems.withheld import holder_of, replace_inplace, withhold_inplace
 
-# What answers import, if it is there: each of their processes would pay for the import otherwise, a second for matplotlib.
-_MET = (
-    "numpy", "numpy.linalg", "numpy.random", "labkit.comm", "labkit.comm.simulated", "labkit.collectives",
-    "labkit_book.problems.check", "labkit.learn", "labkit.timing", "labkit.compress", "scipy.stats",
-    "matplotlib.pyplot", "torch",
-)  # fmt: skip
-_SUBREAPER = 36
-LOOK_S = 0.1  # between two looks at what answers have written to the machine's own disk
+CELL_S = 3.0  # for another cell of the notebook, after which it is interrupted, as one is by hand
 _NOT_FOR_ANSWERS = ("labkit_book.problems.sets", "labkit_book.grader.key", "labkit_book.grader.batch")
+_LINE = 3  # its number among an answer's open files
+_NEWNS, _NEWIPC, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000  # unshare(2)
+_BIND, _NOSUID, _NODEV, _NOEXEC = 4096, 2, 4, 8  # mount(2)
+# What no answer has a need of: processes, sockets, locks and notices seen by other ranks, memory that no limit counts,
+# and what could be tried on the kernel.
+_FORBIDDEN = """
+    fork vfork execve execveat socket flock inotify_init inotify_init1 fanotify_init memfd_create memfd_secret
+    keyctl add_key request_key unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen mount_setattr
+    ptrace bpf perf_event_open userfaultfd io_uring_setup open_by_handle_at kexec_load init_module finit_module
+"""
+_LOCKS = (5, 6, 7, 36, 37, 38, 1024, 1026)  # of fcntl(2): F_GETLK to F_SETLKW, F_OFD_*, F_SETLEASE, F_NOTIFY
 
 
-def main(control: socket.socket, spec: dict[str, Any]) -> NoReturn:
-    """The server's life. control: the line to the grader. spec: what ``Zygote`` sends first."""
+def main(number: int) -> NoReturn:
+    """The server's life. number: of the file that is the line to the grader."""
+    control = socket.socket(fileno=number)
+    spec = json.loads(control.recv(1 << 20))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _meet()
-    hide = [*spec["hide"], *_written_in(spec["withheld"])]
+    # The grader's own limit is not for answers.
+    resource.setrlimit(resource.RLIMIT_DATA, resource.getrlimit(resource.RLIMIT_DATA)[1:] * 2)
+    for line in spec["setup"].splitlines():
+        with contextlib.suppress(ImportError):  # then answers hear of it
+            exec(line, {})
+    for path in _written_in(spec["withheld"]) if spec["walls"] else ():
+        _libc("mount", os.devnull.encode(), path.encode(), None, ctypes.c_ulong(_BIND), None)
     for name in _NOT_FOR_ANSWERS:
         sys.modules[name] = None  # type: ignore[assignment]
     sys.dont_write_bytecode = True
-    memory = _Memory()
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
-        f.write("900")  # where memory is short, these go first, and not the grader
-    show = landlock.visible(spec["show"], hide)
-    world = files = False
-    if "namespaces" in spec["isolation"]:
-        world, files = enter_world(spec["root"], spec["show"], hide)
-    if world:
-        inner = os.fork()
-        if inner:  # stays outside, to end with it
-            control.close()
-            os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]) & 0xFF)
-        die_with_parent()
-    isolation = Isolation(
-        world,
-        files,
-        "landlock" in spec["isolation"] and not files and landlock.version() > 0,
-        "seccomp" in spec["isolation"] and seccomp.available() and _filter_works(),
-    )
-    if sys.platform.startswith(
-        "linux"
-    ):  # whose parent ends becomes this one's child, so that nobody can hide
-        landlock.libc("prctl", _SUBREAPER, 1, 0, 0, 0)
+    base = _address_space()
+    reply: Any = "ready"
     gc.collect()
     gc.freeze()  # what is there now is shared with the children for good
-    _say(control, {"isolation": vars(isolation)})
-    _Server(control, isolation, memory, show).serve()
-    os._exit(0)
+    while True:
+        control.sendall(json.dumps(reply).encode() + b"\n")
+        order, fds, _, _ = socket.recv_fds(control, 4096, 2)
+        if not order:
+            os._exit(0)
+        said = json.loads(order)
+        if "end" in said:
+            reply = _end(said["end"], said["grace_s"], spec["walls"])
+        else:
+            reply = _fork(spec, Limits(**said["limits"]), base + said["fork"], *fds)
 
 
-def _meet() -> None:
-    """Import what answers import."""
-    with tempfile.TemporaryDirectory(prefix="labkit-met-") as folder:
-        os.environ["MPLCONFIGDIR"] = folder  # matplotlib makes a list of fonts
-        for name in _MET:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-    del os.environ["MPLCONFIGDIR"]
+def _fork(spec: dict[str, Any], limits: Limits, memory: int, line: int, output: int) -> int:
+    """Fork a process for an answer; its number."""
+    own, walls = spec["own"], spec["walls"]
+    if walls:
+        ours = os.pidfd_open(os.getpid())
+        _libc("unshare", _NEWPID)  # for the next that is forked,
+    else:
+        own = tempfile.mkdtemp(dir=own)
+    pid = os.fork()
+    if pid == 0:
+        _begin(own, walls, limits, memory, line, output)
+    if walls:
+        _libc("setns", ours, _NEWPID)  # and for that one alone
+        os.close(ours)
+    os.close(line)
+    os.close(output)
+    return pid
 
 
-class _Server:
-    """show: what answers may read and list."""
-
-    def __init__(
-        self, control: socket.socket, isolation: Isolation, space: _Memory, show: tuple[list[str], list[str]]
-    ) -> None:
-        self.control, self.isolation, self.space, self.show = control, isolation, space, show
-        self.memory = space.taken()  # by this process, in bytes; 0 where it isn't known
-        self.codes: dict[int, int | None] = {}  # how each child ended; None: it has not
-        self.folders: dict[str, int] = {}  # on the machine's own disk, and whose they are
-        self.most = 0  # bytes in each
-
-    def serve(self) -> None:
-        """Answer the grader until it is gone."""
-        while True:
-            self.control.settimeout(LOOK_S if self.folders else None)
-            try:
-                line, fds, _, _ = socket.recv_fds(self.control, 4096, 2)
-            except TimeoutError:
-                self._end_who_fills_the_disk()
-                continue
-            except OSError:
-                line = b""
-            if not line:
-                self._sweep()
-                return
-            order = json.loads(line)
-            if order["do"] == "fork":
-                reply: dict[str, Any] = self._fork(fds, Limits(**order["limits"]))
-            elif order["do"] == "wait":
-                reply = {"code": self._wait(order["pid"], order["seconds"])}
-            elif order["do"] == "look":
-                reply = {"left": self._reap()}
-            else:
-                self._sweep()
-                reply = {}
-            _say(self.control, reply)
-
-    def _fork(self, fds: list[int], limits: Limits) -> dict[str, Any]:
-        line, output = fds
-        on_disk = not self.isolation.files
-        folder = tempfile.mkdtemp(prefix="labkit-answer-") if on_disk else own_folder(self.show[0])
-        try:
-            pid = os.fork()
-        except OSError as error:
-            return {"error": str(error)}
-        if pid == 0:
-            self._child(line, output, limits, folder)
-        os.close(line)
-        os.close(output)
-        self.codes[pid] = None
-        self._share_memory(limits)
-        if on_disk:
-            self.folders[folder], self.most = pid, limits.files_bytes
-        return {"pid": pid}
-
-    def _share_memory(self, limits: Limits) -> None:
-        """Give each process of the answer an equal part of what the answer may use (Linux; elsewhere each has it all)."""
-        there = [pid for pid, code in self.codes.items() if code is None]
-        for pid in there if self.memory and len(there) > 1 else ():
-            part = self.memory + limits.memory_bytes // len(there)
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                resource.prlimit(pid, resource.RLIMIT_AS, (part, part))
-
-    def _end_who_fills_the_disk(self) -> None:
-        """Where a folder has no file system of its own, nothing but this looks at all of it."""
-        for folder, pid in self.folders.items():
-            if _overfull(folder, self.most) and self.codes.get(pid) is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-
-    def _child(self, line: int, output: int, limits: Limits, folder: str) -> NoReturn:
-        try:
-            os.setsid()
-            if sys.platform == "linux":
-                die_with_parent()
-            nothing = os.open(os.devnull, os.O_RDWR)
-            moved = os.dup2(line, 100, inheritable=False)
-            for fd, there in ((nothing, 0), (output, 1), (output, 2)):
-                os.dup2(fd, there)
-            os.closerange(3, 100)
-            os.closerange(101, 4096)
-            sys.stdin, sys.stdout, sys.stderr = (
-                os.fdopen(fd, "r" if fd == 0 else "w", 1, closefd=False, errors="replace") for fd in range(3)
-            )
-            os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            talk = Line(socket.socket(fileno=moved), limits.answer_bytes)
-            memory = self.memory + limits.memory_bytes if self.memory else 1 << 46
-            try:
-                lock_in(self.isolation, limits, folder, memory, self.show)
-            except OSError as error:
-                talk.send({"op": "not isolated", "message": str(error)})
-                os._exit(1)
-            talk.send({"op": "ready"})
-            live(talk)
-        except BaseException:
-            os._exit(70)
-        os._exit(0)
-
-    def _reap(self) -> bool:
-        """Take note of who has ended. Whether anybody is left: children, and orphans, which become this one's children."""
-        try:
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return True
-                self.codes[pid] = os.waitstatus_to_exitcode(status)
-        except ChildProcessError:
-            return False
-
-    def _wait(self, pid: int, seconds: float) -> int | None:
-        until = time.monotonic() + seconds
-        while True:
-            self._reap()
-            code = self.codes.get(pid)
-            if code is not None or time.monotonic() > until:
-                return code
-            time.sleep(0.002)
-
-    def _sweep(self) -> None:
-        """End every process there is, and take away what they left."""
-        until = time.monotonic() + 10
-        while time.monotonic() < until:
-            if self.isolation.world:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(-1, signal.SIGKILL)
-            else:
-                for pid in {*(p for p, code in self.codes.items() if code is None), *_own_children()}:
-                    for end in (os.killpg, os.kill):
-                        with contextlib.suppress(ProcessLookupError, PermissionError):
-                            end(pid, signal.SIGKILL)
-            if not self._reap():
-                break
-            time.sleep(0.0005)
-        self.codes.clear()
-        for folder in self.folders:
-            shutil.rmtree(folder, ignore_errors=True)
-        self.folders.clear()
+def _end(pid: int, grace_s: float, walls: bool) -> tuple[int | None, float]:
+    """End a process; its exit code, None if it had not ended by itself, and its seconds of processor time."""
+    until = time.monotonic() + grace_s
+    by_itself, status, usage = os.wait4(pid, os.WNOHANG)
+    while not by_itself and time.monotonic() < until:
+        time.sleep(0.01)
+        by_itself, status, usage = os.wait4(pid, os.WNOHANG)
+    kill = os.kill if walls else os.killpg
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        kill(pid, signal.SIGKILL)
+    if not by_itself:
+        _, status, usage = os.wait4(pid, 0)
+    code = os.waitstatus_to_exitcode(status) if by_itself else None
+    return code, usage.ru_utime + usage.ru_stime
 
 
 def _written_in(names: list[str]) -> Iterator[str]:
@@ -238,63 +134,308 @@ def _written_in(names: list[str]) -> Iterator[str]:
             holder, name = holder_of(full)
             modules.add((holder if isinstance(holder, type) else getattr(holder, name)).__module__)
     for source in {Path(str(sys.modules[module].__file__)) for module in modules}:
-        for path in (source, *source.parent.glob(f"__pycache__/{source.stem}.*.pyc")):
-            yield from {os.path.abspath(path), os.path.realpath(path)}
+        yield str(source)
+        yield from map(str, source.parent.glob(f"__pycache__/{source.stem}.*.pyc"))
 
 
-def _overfull(folder: str, most: int) -> bool:
-    """Whether there are more than ``most`` bytes, or 1000 files, in a folder that somebody may be writing to."""
-    waiting, nbytes, files = [folder], 0, 0
-    while waiting and nbytes <= most and files <= 1000:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                files += 1
-                if files > 1000:
-                    break
-                with contextlib.suppress(OSError):
-                    nbytes += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-    return nbytes > most or files > 1000
-
-
-def _own_children() -> list[int]:
-    """All processes whose parent this one is, orphans of its children's among them (Linux)."""
-    mine, found = os.getpid(), []
-    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as f:
-                if int(f.read().rpartition(")")[2].split()[1]) == mine:
-                    found.append(int(name))
-    return found
-
-
-def _filter_works() -> bool:
-    """Whether this kernel takes the filter: tried by a child."""
-    pid = os.fork()
-    if pid == 0:
+def _address_space() -> int:
+    """How many bytes of it this process has taken: found by limits too small for one page more (there is no /proc)."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    low, high = 0, 1 << 46
+    while high - low > 1 << 20:
+        middle = (low + high) // 2
         try:
-            seccomp.restrict()
-            os._exit(0)
-        except BaseException:
+            resource.setrlimit(resource.RLIMIT_AS, (middle, before[1]))
+            mmap.mmap(-1, mmap.PAGESIZE).close()
+            high = middle
+        except (OSError, ValueError):
+            low = middle
+    resource.setrlimit(resource.RLIMIT_AS, before)
+    return high
+
+
+# -- the process of an answer ----------------------------------------------------------------------------------------
+
+
+def _begin(own: str, walls: bool, limits: Limits, memory: int, line: int, output: int) -> NoReturn:
+    """All of its life: give up what it has no need of, then listen to the grader. own: its folder."""
+    try:
+        os.setsid()
+        if sys.platform == "linux":
+            die_with_parent()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.dup2(line, _LINE)
+        os.closerange(_LINE + 1, 4096)
+        sys.stdin = os.fdopen(0, closefd=False)
+        sys.stdout, sys.stderr = (os.fdopen(fd, "w", 1, errors="replace", closefd=False) for fd in (1, 2))
+        os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = own
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        answer = _Answer(Line(socket.socket(fileno=_LINE), sys.maxsize), limits.answer_bytes)
+        try:
+            _lock_in(own, walls, limits, memory)
+        except OSError as error:
+            answer.send({"op": "not closed off", "message": str(error)})
             os._exit(1)
-    return os.waitpid(pid, 0)[1] == 0
+        answer.send({"op": "ready"})
+        answer.live()
+    finally:
+        os._exit(70)
 
 
-class _Memory:
-    """How much address space this process has taken (Linux), also when it no longer sees the machine's /proc."""
+def _lock_in(own: str, walls: bool, limits: Limits, memory: int) -> None:
+    """Held to its limits from here on; inside walls, with a folder that only it sees, no rights, no way to start others."""
+    if walls:
+        _libc("unshare", _NEWNS | _NEWNET | _NEWIPC)
+        options = f"size={limits.files_bytes},nr_inodes=1000".encode()
+        _libc("mount", b"tmpfs", own.encode(), b"tmpfs", ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC), options)
+        # else all of the user's processes would count
+        resource.setrlimit(resource.RLIMIT_NPROC, (limits.threads, limits.threads))
+    os.chdir(own)
+    resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
+    for kind, most in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, limits.files_bytes),
+        (resource.RLIMIT_NOFILE, 256),
+    ):
+        with contextlib.suppress(ValueError):  # it may be lower already
+            resource.setrlimit(kind, (most, most))
+    if walls:
+        _libc("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
+        _forbid()
 
-    def __init__(self) -> None:
-        self.proc = os.open("/proc", os.O_RDONLY) if os.path.exists("/proc/self/statm") else -1
 
-    def taken(self) -> int:
-        """Bytes; 0 where it can't be known."""
-        if self.proc < 0:
-            return 0
-        with open(os.open("self/statm", os.O_RDONLY, dir_fd=self.proc)) as f:
-            return int(f.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+class _Compared(ctypes.Structure):
+    """Number of an argument of a system call, how it is compared, and with what (seccomp_rule_add(3))."""
+
+    _fields_ = (("n", ctypes.c_uint), ("how", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
 
 
-def _say(control: socket.socket, message: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):
-        control.sendall(json.dumps(message).encode() + b"\n")
+def _forbid() -> None:
+    """Take away what an answer has no need of, for good: such calls fail from now on (libseccomp). Raises OSError."""
+    library = ctypes.CDLL(LIBSECCOMP)
+    library.seccomp_init.restype = ctypes.c_void_p
+    rules = ctypes.c_void_p(library.seccomp_init(0x7FFF0000))  # SCMP_ACT_ALLOW
+    equal, masked, clone_thread = 4, 7, 0x10000
+
+    def refuse(name: str, *when: _Compared, code: int = errno.EPERM) -> None:
+        number = library.seccomp_syscall_resolve_name(name.encode())
+        action = ctypes.c_uint32(0x00050000 | code)  # SCMP_ACT_ERRNO
+        failed = library.seccomp_rule_add_array(
+            rules, action, number, len(when), (_Compared * len(when))(*when)
+        )
+        if failed and number != -1:  # -1: a call that this libseccomp does not know
+            raise OSError(-failed, f"the filter of system calls does not take {name}")
+
+    for name in _FORBIDDEN.split():
+        refuse(name)
+    refuse("clone3", code=errno.ENOSYS)  # its flags can't be seen; the C library goes on with clone
+    refuse("clone", _Compared(0, masked, clone_thread, 0))
+    for command in _LOCKS:
+        refuse("fcntl", _Compared(1, equal, command, 0))
+    if failed := library.seccomp_load(rules):
+        raise OSError(-failed, "the kernel takes no filter of system calls")
+
+
+def _libc(name: str, *args: object) -> None:
+    """Call a function of the C library. Raises OSError where it fails."""
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*args) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+class _Answer:
+    """An answer, loaded and then asked. line: to the grader; most: bytes in a message."""
+
+    def __init__(self, line: Line, most: int) -> None:
+        self.line, self.most, self.lock = line, most, threading.RLock()
+        self.value: Any = None
+        self.notes = list[str]()
+
+    def live(self) -> NoReturn:
+        """Answer the grader until it hangs up."""
+        while True:
+            order = self.receive()
+            try:
+                reply = self.load(order) if order["op"] == "load" else self.put(order)
+            except BaseException as error:
+                reply = _raised(error)
+            try:
+                self.send(reply, [])
+            except wire.Unfit as error:
+                self.send({"op": "unfit", "message": str(error)})
+            except BaseException as error:
+                self.send(_raised(error))
+
+    def send(self, message: Message, functions: list[Any] | None = None) -> None:
+        """Raises Unfit for what cannot travel."""
+        frame = wire.encode(message, functions)
+        if len(frame) > self.most:
+            raise wire.Unfit(f"a message of {len(frame):,} bytes, where {self.most:,} are the most")
+        self.line.send(frame)
+
+    def receive(self) -> Any:
+        """The next message, in which functions are called here and run there."""
+        return wire.decode(self.line.receive(), self._function)
+
+    def ask(self, **message: Any) -> Any:
+        """Ask the grader something in the middle of an answer. Returns the value, or raises what it says."""
+        with self.lock:
+            self.send({"op": "ask", **message})
+            reply = self.receive()
+        if reply["op"] == "refused":
+            raise _exception(reply["type"], reply["message"])
+        return reply.get("value")
+
+    def _function(self, number: int) -> Any:
+        return lambda *args: self.ask(what="function", number=number, args=args)
+
+    def load(self, order: Message) -> Message:
+        """Run the setup, the other cells that the answer needs, and the answer's own."""
+        sys.modules["__main__"] = module = types.ModuleType("__main__")
+        names, name = module.__dict__, order["name"]
+        replace_inplace(check, _quiet)
+        _run(order["setup"], "<setup>", names)
+        withhold_inplace(order["withheld"])
+        for number, source in order["cells"]:
+            self._other_cell(number, source, names)
+        before = names.get(name)
+        try:
+            _run(order["source"], "<answer>", names)
+        except Exception as error:  # as in a notebook, what the cell had defined before is there
+            if name not in names or names[name] is before:
+                raise
+            self.notes.append(f"The cell raised {described(error)}")
+        if name not in names:
+            return {"op": "absent"}
+        self.value = names[name]
+        found = {"callable": callable(self.value), "blank": self.value is None or self.value is ...}
+        return {"op": "loaded", "log": "\n".join(self.notes), **found}
+
+    def _other_cell(self, number: int, source: str, names: dict[str, Any]) -> None:
+        """Run it as a notebook does: an error ends it, and what it has defined before is there."""
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, CELL_S)
+        try:
+            _run(source, f"<cell {number}>", names)
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            self.notes.append(f"Cell {number} raised {described(error)}")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def put(self, order: Message) -> Message:
+        """The answer itself, where it is a value; what the function returns, also as one of K workers."""
+        value, args = self.value, order["args"]
+        before = wire.encode(args, [])
+        if order["op"] == "rank":
+            comm = _RemoteComm(self.ask, order["rank"], order["K"], tuple(order["hosts"]))
+            value = value(comm, *args)
+        elif order["op"] == "call":
+            value = value(*args)
+        return {"op": "answer" if wire.encode(args, []) == before else "changed", "value": value}
+
+
+class _RemoteComm(Comm):
+    """One worker's end of the group, as an answer sees it: every message goes through the grader, which counts it.
+
+    ask: takes a question to the grader, and returns its reply.
+    """
+
+    measured = False
+
+    def __init__(self, ask: Callable[..., Any], rank: int, K: int, hosts: tuple[int, ...]) -> None:
+        super().__init__(rank, K, hosts=hosts)
+        self._line = ask
+
+    def _ask(self, what: str, **message: Any) -> Any:
+        return self._line(what=what, step=self.step, **message)
+
+    def isend(self, data: Any, to: int) -> _Request:
+        size = describe(data, "data")
+        self.bytes_sent += size.nbytes
+        self.messages_sent += 1
+        plain = np.ascontiguousarray(data.detach().cpu().numpy() if is_torch(data) else data)
+        return _Request(self, self._ask("isend", data=plain, to=self._peer(to, "to")))
+
+    def irecv(self, into: Any, source: int) -> _Request:
+        size = describe(into, "into")
+        return _Request(self, self._ask("irecv", size=size, source=self._peer(source, "source")), into)
+
+    def _recv_any(self, into: Any, size: Described) -> int:
+        source, came = self._ask("recv_any", size=size)
+        _fill(into, came)
+        return int(source)
+
+    def barrier(self) -> None:
+        self._ask("barrier")
+
+    def now(self) -> float:
+        return float(self._ask("now"))
+
+    def _meet(self, name: str, size: Described | None) -> None:
+        self._ask("meet", name=name, size=size)
+
+    def _part(self) -> None:
+        self._ask("part")
+
+    def compute(self, work: Any = None, seconds: Any = None) -> Any:
+        if not callable(work):
+            return self._ask("compute", work=work, seconds=seconds)
+        value = work()
+        self._ask("compute", work="has run", seconds=seconds)
+        return value
+
+    def _spend(self, fn: Callable[[], Any] | None, seconds: float | None) -> Any:
+        raise NotImplementedError("compute() asks the grader")
+
+
+class _Request:
+    """A message under way, known to the grader by its number."""
+
+    def __init__(self, comm: _RemoteComm, number: int, into: Any = None) -> None:
+        self._comm, self._number, self._into = comm, number, into
+
+    def wait(self) -> Any:
+        came = self._comm._ask("wait", number=self._number)
+        return None if self._into is None else _fill(self._into, came)
+
+
+def _fill(into: Any, came: Any) -> Any:
+    if is_torch(into):
+        import torch
+
+        into.copy_(torch.from_numpy(came).reshape(into.shape))
+    elif came is not None:
+        into[...] = came.reshape(into.shape)
+    return into
+
+
+def _run(source: str, where: str, names: dict[str, Any]) -> None:
+    linecache.cache[where] = (len(source), None, source.splitlines(keepends=True), where)
+    exec(compile(source, where, "exec", dont_inherit=True), names)
+
+
+def _quiet(id: str, *_: Any, **__: Any) -> Verdict:
+    """What a ``check`` left in a cell does here: nothing."""
+    return Verdict(str(id), "not checked here: the grader asks by itself", "todo", 0, 0)
+
+
+def _raised(error: BaseException) -> Message:
+    """What happened in the answer, as data."""
+    own, message = own_lines(error), text_of(error)
+    if isinstance(error, SyntaxError):
+        message = text_of(error.msg)
+        own = f"\n  line {error.lineno}: {(error.text or '').strip()}"
+    try:
+        trace = "".join(traceback.format_exception(error))[-4000:]
+    except Exception:
+        trace = ""
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    return {"op": "raised", "message": message[:1000], "kinds": kinds, "lines": own[:1500], "trace": trace}
+
+
+def _exception(name: str, message: str) -> Exception:
+    """The exception of that name: one of labkit's, or Python's own."""
+    kind: Any = getattr(errors, name, None) or getattr(builtins, name, None)
+    fits = isinstance(kind, type) and issubclass(kind, Exception)
+    return kind(message) if fits else RuntimeError(message)

@@ -4,158 +4,145 @@ A problem set marks each answer cell with a tag, ``exercise-10.5-1``. Only marke
 its mark in both halves: they are taken together, in order. Where the marks are lost, the one cell that defines the name is
 taken. What cannot be decided is for a human: nothing found, or several definitions that differ.
 
-An answer may count on the imports of the notebook *as it was released*, and on what its own notebook defines elsewhere: a
-helper may stand in any cell that has run. So what is taken from the student's other cells is every statement that gives a
-value to a name which the answer reads and does not make; and what those statements read, in turn.
+An answer may count on the imports of the notebook *as it was released*. It runs after those other cells of its notebook that
+give a value to a name it reads, or change what such a name stands for; and those that these need, in turn.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import io
 import re
 import symtable
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from labkit_book.grader.notebook import Cell, Unreadable, read_cells
+from labkit_book.grader.collect import Cell, Unreadable, read_cells
 from labkit_book.problems.catalogue import exercise_set
 from labkit_book.problems.exercise import Exercise
 
 _MARK = "exercise-"
+_CHECK = re.compile(r"""\bcheck\(\s*["']([\w.]+-\d+)["'](?:\s*,\s*(\w+))?""")
 _LONGEST = 50_000  # characters
 _KNOWN = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "display", "get_ipython"}
-_CHECK = re.compile(r"""\bcheck\(\s*["']([\w.]+-\d+)["'](?:\s*,\s*(\w+))?""")
+_ONLY_LOOK = ("print", "display", "check", "summary")
+_SCOPES = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp),
+)
 
 
 @dataclass(frozen=True)
-class Answer:
+class _Answer:
     """What was found for one exercise.
 
     source: the student's code, or text where the exercise wants words. name: of the function or variable.
-    setup: the released notebook's own imports. helpers: what it uses from other cells of its notebook. blank: the cell is as
-    it was handed out.
-    note: "" or why a human has to decide, in a sentence for the student and for whoever reads on.
+    setup: the released notebook's own imports. cells: others of the notebook that it needs, (number, source). blank: the
+    cell is as it was handed out. note: "" or why a human has to decide, in a sentence for the student and whoever reads on.
     """
 
     source: str
     name: str
     setup: str = ""
-    helpers: str = ""
+    cells: tuple[tuple[int, str], ...] = ()
     blank: bool = False
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Released:
-    """A problem set as it was handed out: its exercises, and for each the answer to which nothing was done."""
+    """A problem set as it was handed out: its exercises, for each the answer to which nothing was done, and its cells."""
 
     name: str
     exercises: Mapping[str, Exercise]
-    stubs: Mapping[str, Answer]
+    stubs: Mapping[str, _Answer]
     sources: frozenset[str]
 
     @classmethod
-    def load(cls, name: str, folder: Path | str) -> Released:
-        """The released notebook of set ``name`` in ``folder``.
+    def load(cls, of: str, folder: Path | str) -> Released:
+        """The released notebook of a set in ``folder``. of: the set's name.
 
         Raises ValueError, with one sentence, if it is not there or lacks the cell of an exercise.
         """
-        path = released_path(name, folder)
-        exercises = exercise_set(name)
+        path, exercises, stubs = released_path(of, folder), exercise_set(of), {}
         try:
             cells = read_cells(path)
         except Unreadable as error:
-            raise ValueError(f"the released notebook of set {name}, {str(path)!r}: {error}") from None
-        names = {id: given for c in _code(cells) for id, given in _CHECK.findall(c.source)}
-        stubs = {}
+            raise ValueError(f"the released notebook of set {of}, {str(path)!r}: {error}") from None
+        code = _code(cells)
+        names = {id: given for c in code for id, given in _CHECK.findall(c.source)}
         for id, exercise in exercises.items():
-            answer = exercise.function or names.get(id, "")
             own = [c for c in cells if _MARK + id in c.tags]
-            if not own and not exercise.rubric:
-                own = [c for c in _code(cells) if answer and _defines(c.source, answer)]
             if len(own) != 1:
                 raise ValueError(f"{str(path)!r} must have one cell marked {_MARK}{id}, but has {len(own)}")
-            stubs[id] = Answer(own[0].source, answer, _imports_before(cells, own[0], exercises), blank=True)
-        return cls(name, exercises, stubs, frozenset(_normal(c.source) for c in (*cells, *_code(cells))))
+            above = [c for c in code if c.number < own[0].number and not any(_MARK in t for t in c.tags)]
+            nodes = [node for c in above if (tree := _parsed(c.source)) for node in tree.body]
+            setup = [ast.unparse(node) for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+            name = exercise.function or names.get(id, "")
+            stubs[id] = _Answer(own[0].plain, name, "\n".join(dict.fromkeys(setup)), blank=True)
+        return cls(of, exercises, stubs, frozenset(c.plain for c in (*cells, *code)))
 
-    def answer(self, cells: Sequence[Cell], id: str) -> Answer:
+    @property
+    def setup(self) -> str:
+        """Every import of the notebook."""
+        lines = [line for stub in self.stubs.values() for line in stub.setup.splitlines()]
+        return "\n".join(dict.fromkeys(lines))
+
+    def answer(self, cells: Sequence[Cell], id: str) -> _Answer:
         """The student's answer to exercise ``id``."""
         if self.exercises[id].rubric:
             return self._words(cells, id)
         stub, code = self.stubs[id], _code(cells)
         taken, note = self._taken(code, id)
-        source = "\n\n".join(c.source for c in sorted(taken, key=lambda c: c.number))
-        rest = [c.source for c in code if c not in taken and _tree(c.source)]
-        needs = _helpers(source, rest) if _tree(source) else ""
-        blank = bool(taken) and not _touched(taken, stub)
-        return Answer(source, stub.name, stub.setup, needs, blank, note)
+        source = "\n\n".join(c.source for c in taken)
+        others = _needed(source, [c for c in code if c not in taken])
+        blank = bool(taken) and all(c.plain == stub.source for c in taken)
+        pairs = tuple((c.number, c.source) for c in others)
+        return replace(stub, source=source, cells=pairs, blank=blank, note=note)
 
     def _taken(self, code: Sequence[Cell], id: str) -> tuple[Sequence[Cell], str]:
-        """The cells that make the answer, and why a human has to decide, or ""."""
-        stub = self.stubs[id]
-        marked = [c for c in code if _MARK + id in c.tags and c.source.strip()]
-        theirs = [c for c in marked if _defines(c.source, stub.name)]
-        touched = _touched(theirs, stub)
-        if len(touched) > 1:
-            return touched, f"{_places(touched)} each define {stub.name}, and differ: which one counts?"
-        if touched:  # with what was split off it, and without a copy of the stub below
-            return [c for c in marked if c not in theirs or c.number <= touched[0].number], ""
-        others = self._unmarked(code, stub)
-        if elsewhere := _touched(others, stub):
-            return self._elsewhere(elsewhere, marked, theirs, stub.name)
-        if theirs:  # the stub, and what was added to it in a cell of the same mark
-            return marked, ""
-        if others:  # the stub, whose mark was lost
-            return others, ""
+        """The cells that make the answer, in order, and why a human has to decide, or ""."""
+        name, stub = self.stubs[id].name, self.stubs[id].source
+        marked = [c for c in code if _MARK + id in c.tags and c.plain]
+        changed = [c for c in marked if c.plain != stub]
+        own = _distinct(c for c in changed if _defines(c.source, name))
+        if len(own) == 1:  # with what was split off it, and without a copy of the stub
+            return [c for c in changed if c in own or not _defines(c.source, name)], ""
+        elsewhere = _distinct(c for c in code if self._new(c) and _defines(c.source, name, filled=True))
+        candidates = own or elsewhere
+        if len(candidates) > 1 or (candidates and marked != changed):
+            numbers = ", ".join(str(c.number) for c in candidates)
+            return candidates, f"cells {numbers} define {name}: which one counts?"
+        # The stub, and what was added to it; or the one cell that lost its mark.
+        if marked != changed or elsewhere:
+            return [*marked, *elsewhere], ""
+        if lost := [c for c in code if c.plain == stub]:
+            return lost, ""
         if not marked:
-            return [], f"there is no cell marked {_MARK}{id}, and none that defines {stub.name}"
-        if not all(_tree(c.source) for c in marked):
+            return [], f"there is no cell marked {_MARK}{id}, and none that defines {name}"
+        if not all(_parsed(c.source) for c in marked):
             return marked, ""  # not Python: the grader says where
-        said = f"{_places(marked)} should define {stub.name}, and does not: was it given another name?"
-        return marked, said
+        return marked, f"the marked cell should define {name}, and does not: was it given another name?"
 
-    def _unmarked(self, code: Sequence[Cell], stub: Answer) -> list[Cell]:
-        """The cells without a mark that define the answer's name; of those handed out, only the stub itself."""
-        handed_out = self.sources - {_normal(stub.source)}
-        unmarked = [c for c in code if not any(t.startswith(_MARK) for t in c.tags)]
-        new = [c for c in unmarked if _normal(c.source) not in handed_out]
-        return [c for c in new if _defines(c.source, stub.name, "items")]
+    def _new(self, cell: Cell) -> bool:
+        """Whether a cell has no mark and was not handed out."""
+        return cell.plain not in self.sources and not any(t.startswith(_MARK) for t in cell.tags)
 
-    def _elsewhere(
-        self, elsewhere: Sequence[Cell], marked: Sequence[Cell], theirs: Sequence[Cell], name: str
-    ) -> tuple[Sequence[Cell], str]:
-        """The same, where only cells without a mark have changed: these are ``elsewhere``."""
-        if theirs:
-            where = f"{_places(elsewhere)} {'define' if len(elsewhere) > 1 else 'defines'} {name}, too"
-            said = f"the cell for the answer is as it was handed out, but {where}: which one counts?"
-            return elsewhere, said
-        if len(elsewhere) > 1:
-            said = f"{_places(elsewhere)} each define {name}, and none is marked: which one counts?"
-            return elsewhere, said
-        return [*marked, *elsewhere], ""
-
-    def _words(self, cells: Sequence[Cell], id: str) -> Answer:
-        stub = self.stubs[id]
+    def _words(self, cells: Sequence[Cell], id: str) -> _Answer:
         marked = [c for c in cells if _MARK + id in c.tags]
         if not marked:
-            said = f"there is no cell marked {_MARK}{id}: look for the answer in the notebook"
-            return Answer("", "", note=said)
+            return _Answer("", "", note=f"no cell is marked {_MARK}{id}: look for the answer in the notebook")
         after = marked[-1].number  # an answer in new cells below the marked one
-        following = []
         for c in cells:
-            if c.number == after + 1 and c.kind != "code" and _normal(c.source) not in self.sources:
-                following.append(c)
+            if c.number == after + 1 and c.kind != "code" and c.plain not in self.sources:
+                marked.append(c)
                 after += 1
-        texts = [c.source.strip() for c in (*marked, *following) if _normal(c.source) != _normal(stub.source)]
-        text = "\n\n".join(t for t in texts if t)
-        return Answer(text, "", blank=not text, note=text and "an answer in words, which a person reads")
+        text = "\n\n".join(c.plain for c in marked if c.plain not in ("", self.stubs[id].source))
+        return _Answer(text, "", blank=not text, note=text and "an answer in words, which a person reads")
 
 
 def released_path(name: str, folder: Path | str) -> Path:
@@ -163,165 +150,20 @@ def released_path(name: str, folder: Path | str) -> Path:
     return Path(folder) / f"{name.replace('.', '_').lower()}_exercises.ipynb"
 
 
-def sets_of(cells: Sequence[Cell], known: Iterable[Released]) -> list[str]:
-    """Which problem sets these cells belong to: by marks and checks; where there are none, by the names they define."""
-    sets = {r.name: r for r in known}
+def sets_of(cells: Sequence[Cell], names: Collection[str]) -> list[str]:
+    """Which problem sets these cells belong to, by marks and checks."""
     ids = [t.removeprefix(_MARK) for c in cells for t in c.tags if t.startswith(_MARK)]
-    ids += [id for c in _code(cells) for id, _ in _CHECK.findall(c.source)]
-    counts = Counter(id.rsplit("-", 1)[0] for id in ids)
-    counts = Counter({name: n for name, n in counts.items() if name in sets})
-    if counts:
-        most = max(counts.values())  # a stray mark makes no second problem set
-        return [name for name in sets if counts[name] * 3 >= most]
-    for name, r in sets.items():
-        counts[name] = sum(
-            any(_defines(c.source, a.name) for c in _code(cells)) for a in r.stubs.values() if a.name
-        )
-    best = [name for name, n in counts.items() if n and n == max(counts.values())]
-    return best if len(best) == 1 else []
+    ids += [id for c in cells if c.kind == "code" for id, _ in _CHECK.findall(c.source)]
+    counts = Counter(id.rpartition("-")[0] for id in ids)
+    most = max((counts[name] for name in names), default=0)
+    return [
+        name for name in names if 0 < most <= counts[name] * 3
+    ]  # a stray mark makes no second problem set
 
 
-def lab_of(cells: Sequence[Cell], folder: Path) -> str:
-    """The lab in ``folder`` of which these cells are a copy, more or less, by its file's name; "" if of none."""
-    mine = {_normal(c.source) for c in _code(cells)}
-    return next((name for name, code in _labs(folder).items() if len(mine & code) > len(code) / 2), "")
-
-
-@lru_cache(maxsize=2)
-def _labs(folder: Path) -> dict[str, frozenset[str]]:
-    """The code of each lab in a folder, by its file's name."""
-    found = {}
-    for path in sorted(folder.glob("*.ipynb")):
-        with suppress(Unreadable):
-            found[path.stem] = frozenset(_normal(c.source) for c in _code(read_cells(path)))
-    return {name: code for name, code in found.items() if code}
-
-
-def _defines(source: str, name: str, also: str = "imports") -> bool:
-    """Whether running ``source`` gives ``name`` a value: by def, class or assignment, or by what is ``also`` counted."""
-    given = _given(source, also)
-    if given is not None:
-        return name in given
-    n = re.escape(name)
-    return bool(re.search(rf"^(async +)?(def|class) +{n}\b|^{n} *=(?!=)", source, re.M))
-
-
-@lru_cache(maxsize=4096)  # asked once for every name of every problem set
-def _given(source: str, also: str) -> frozenset[str] | None:
-    """All names to which running ``source`` gives a value; None if it is not Python."""
-    tree = _tree(source)
-    return None if tree is None else frozenset(_names(tree, also))
-
-
-def _names(tree: ast.AST, also: str) -> set[str]:
-    """The names to which ``tree`` gives a value; ``also`` may say "imports", and "items", as in ``axes["pace"] = ...``."""
-    found: set[str] = set()
-    for node in _outer(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)) and "imports" in also:
-            found.update(a.asname or a.name.split(".")[0] for a in node.names)
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and "items" in also:
-            found.update({node.value.id} if isinstance(node.value, ast.Name) else ())
-    return found
-
-
-def _missing(source: str) -> frozenset[str]:
-    """The names that running ``source`` reads from outside; none if it is not Python."""
-    try:
-        top = symtable.symtable(source, "<answer>", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
-    made = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
-    read: set[str] = set()
-    waiting = [top]
-    while waiting:
-        table = waiting.pop()
-        waiting += table.get_children()
-        outer = table is top
-        read |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (outer or s.is_global())}
-        made |= {s.get_name() for s in table.get_symbols() if s.is_declared_global() and s.is_assigned()}
-    return frozenset(read - made - _KNOWN)
-
-
-def _helpers(source: str, others: Iterable[str]) -> str:
-    """The statements of ``others`` (Python, cell by cell) that ``source`` needs, in their order; "" if it needs none.
-
-    Where several statements define a name, all are taken, so that the last one counts, as in a notebook run downwards.
-    """
-    statements = [s for text in others for s in _statements(text)]
-    wanted, taken = set(_missing(source)), set[int]()
-    while more := {i for i, (_, names) in enumerate(statements) if names & wanted} - taken:
-        taken |= more
-        wanted = wanted.union(*(_missing(statements[i][0]) for i in more))
-    return "\n".join(statements[i][0] for i in sorted(taken))
-
-
-@lru_cache(maxsize=256)  # of a notebook's cells, for each of its answers
-def _statements(source: str) -> list[tuple[str, frozenset[str]]]:
-    """Each statement of a cell, decorators included, with the names to which it gives a value."""
-    lines = [line.encode() for line in io.StringIO(source, newline=None)]
-    found = []
-    for node in ast.parse(source).body:
-        own = lines[node.lineno - 1 : node.end_lineno]
-        own[-1] = own[-1][: node.end_col_offset]
-        own[0] = own[0][node.col_offset :]
-        decorators = [f"@{ast.unparse(d)}\n" for d in getattr(node, "decorator_list", [])]
-        text = "".join(decorators) + b"".join(own).decode()
-        found.append((text, frozenset(_names(node, "imports, items"))))
-    return found
-
-
-@lru_cache(maxsize=4096)
-def _without_magics(source: str) -> str:
-    """``source`` with IPython's own lines (``%time``, ``!ls``, ``f?``) as comments, if that helps; no line moves."""
-    if _tree(source) or re.match(r"\s*%%(?!(time|timeit|capture|prun)\b)", source):
-        return source
-    lines = [
-        f"# {line}" if re.match(r"[%!?]|[\w.]+\?{1,2}\s*$", line) else line for line in source.split("\n")
-    ]
-    return "\n".join(lines) if _tree("\n".join(lines)) else source
-
-
-def _touched(cells: Sequence[Cell], stub: Answer) -> list[Cell]:
-    """Those that are not as they were handed out, equal ones once."""
-    first = {_normal(c.source): c for c in reversed(cells)}
-    return sorted((c for s, c in first.items() if s != _normal(stub.source)), key=lambda c: c.number)
-
-
-def _imports_before(cells: Sequence[Cell], own: Cell, exercises: Mapping[str, Exercise]) -> str:
-    marks = {_MARK + id for id in exercises}
-    before = [c for c in _code(cells) if c.number < own.number and not marks & set(c.tags)]
-    nodes = [node for c in before if (tree := _tree(c.source)) for node in tree.body]
-    lines = [ast.unparse(node) for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return "\n".join(dict.fromkeys(lines))
-
-
-def _outer(tree: ast.AST) -> list[ast.AST]:
-    """Every node that is not inside a function, class, lambda or comprehension: what is named there stays there."""
-    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp, ast.ListComp,
-              ast.SetComp, ast.DictComp)  # fmt: skip
-    out, waiting = [], [tree]
-    while waiting:
-        node = waiting.pop()
-        out.append(node)
-        if not isinstance(node, scopes):
-            waiting.extend(ast.iter_child_nodes(node))
-    return out
-
-
-@lru_cache(maxsize=64)
-def _tree(source: str) -> ast.Module | None:
-    if len(source) > _LONGEST:  # no one wrote that by hand, and parsing it could take the grader down
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+def _distinct(cells: Iterable[Cell]) -> list[Cell]:
+    """Of cells with the same text the first."""
+    return list({c.plain: c for c in reversed([*cells])}.values())[::-1]
 
 
 def _code(cells: Iterable[Cell]) -> list[Cell]:
@@ -329,10 +171,121 @@ def _code(cells: Iterable[Cell]) -> list[Cell]:
     return [replace(c, source=_without_magics(c.source)) for c in cells if c.kind == "code"]
 
 
-def _normal(source: str) -> str:
-    return "\n".join(line.rstrip() for line in source.strip().splitlines())
+@lru_cache(maxsize=64)
+def _parsed(source: str) -> ast.Module | None:
+    """The syntax tree; None if this is not Python."""
+    if len(source) > _LONGEST:  # no one wrote that by hand, and parsing it could take the grader down
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            symtable.symtable(source, "<cell>", "exec")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
-def _places(cells: Sequence[Cell]) -> str:
-    numbers = [str(c.number) for c in cells]
-    return f"cell {numbers[0]}" if len(numbers) == 1 else f"cells {', '.join(numbers[:-1])} and {numbers[-1]}"
+@lru_cache(maxsize=4096)
+def _without_magics(source: str) -> str:
+    """``source`` with IPython's own lines (``%time``, ``!ls``, ``f?``) as comments, if that helps; no line moves."""
+    if _parsed(source) or re.match(r"\s*%%(?!(time|timeit|capture|prun)\b)", source):
+        return source
+    lines = source.split("\n")
+    lines = [f"# {line}" if re.match(r"[%!?]|[\w.]+\?{1,2}\s*$", line) else line for line in lines]
+    return "\n".join(lines) if _parsed("\n".join(lines)) else source
+
+
+# -- which other cells an answer needs -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Those of a cell: those it gives a value, and of these those it imports; those whose objects it may change; those it
+    reads from outside. star: whether it imports all of something.
+    """
+
+    gives: set[str]
+    imports: set[str]
+    changes: set[str]
+    needs: set[str]
+    star: bool
+
+
+@lru_cache(maxsize=4096)  # asked for every name of every problem set
+def _names_of(source: str) -> _Names | None:
+    """The names of a cell; None if it is not Python."""
+    tree = _parsed(source)
+    if tree is None:
+        return None
+    top = symtable.symtable(source, "<cell>", "exec")
+    symbols, inner = top.get_symbols(), top.get_children()
+    while inner:
+        scope = inner.pop()
+        inner += scope.get_children()
+        symbols += [s for s in scope.get_symbols() if s.is_global()]
+    imports = {s.get_name() for s in symbols if s.is_imported()}
+    gives = {s.get_name() for s in symbols if s.is_assigned()} | imports
+    needs = {s.get_name() for s in symbols if s.is_referenced()} - gives - _KNOWN
+    nodes = list(_outside_of_functions(tree))
+    star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in nodes)
+    changes = {name for node in nodes for changed in _changed(node) if (name := _root(changed))}
+    return _Names(gives, imports, changes, needs, star)
+
+
+def _defines(source: str, name: str, filled: bool = False) -> bool:
+    """Whether running ``source`` gives ``name`` a value. filled: by items too, as in ``name["a"] = 1``; not by imports."""
+    names, n = _names_of(source), re.escape(name)
+    if filled and re.search(rf"^\s*{n}\[.*\] *=(?!=)", source, re.M):
+        return True
+    if names is None:
+        return bool(re.search(rf"^(async +)?(def|class) +{n}\b|^{n} *=(?!=)", source, re.M))
+    return name in (names.gives - names.imports if filled else names.gives)
+
+
+def _needed(source: str, others: Sequence[Cell]) -> list[Cell]:
+    """Those of the ``others`` that an answer needs, in their order."""
+    known = {i: names for i, c in enumerate(others) if (names := _names_of(c.source))}
+    modules = set[str]().union(*(names.imports for names in known.values()))
+    makers: dict[str, set[int]] = defaultdict(set)
+    for i, names in known.items():
+        for name in names.gives | (names.changes - modules):
+            makers[name].add(i)
+    stars = {i for i, names in known.items() if names.star}
+    own = _names_of(source)
+    waiting, seen, taken = set(own.needs if own else ()), set[str](), set[int]()
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        new = makers.get(name, stars) - taken
+        taken |= new
+        waiting |= set[str]().union(*(known[i].needs for i in new)) - seen
+    return [others[i] for i in sorted(taken)]
+
+
+def _outside_of_functions(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node that is not inside a function, class, lambda or comprehension."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _changed(node: ast.AST) -> Iterator[ast.AST]:
+    """What this may change: something with an item, an attribute or a method, and a function's arguments."""
+    if isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+        yield node
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        yield node.func
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        call = node.value
+        if not (isinstance(call.func, ast.Name) and call.func.id in _ONLY_LOOK):
+            yield from (*call.args, *(keyword.value for keyword in call.keywords))
+
+
+def _root(node: ast.AST) -> str:
+    """``a`` of ``a.b[c].d``; "" where there is no name."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""

@@ -10,6 +10,7 @@ Symbols: K workers, b examples of each; efficiency: examples per second of a wor
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ import numpy as np
 
 from labkit.checks import FloatArray
 from labkit_book.planner.case import FIXED_SHARE, Case
-from labkit_book.planner.method import parse_method
+from labkit_book.planner.method import Method, parse_method
 from labkit_book.planner.row import AS_RUN, CLOCKED, LOST_RANGE, MEASURED_RANGE, Row
 
 #: A data sheet's rate between two GPUs of a host, one way, bytes a second: PCIe 3.0 x16 (4.0 for an A100 or H100), six links
@@ -68,25 +69,32 @@ class Published:
         """As published: rate / K over base_rate / base_workers."""
         return self.rate / self.K_workers / (self.base_rate / self.base_workers)
 
-    @cached_property
+    @property
     def predicted(self) -> float:
-        return self._efficiency("zero3" if self.method == "zero3" else AS_RUN)
+        """The geometric middle of the range."""
+        low, high = self.range
+        return math.sqrt(low * high)
+
+    @cached_property
+    def unseen(self) -> float:
+        """What follows from the inputs alone; the range is made of it."""
+        return self._efficiency(parse_method("zero3") if self.method == "zero3" else AS_RUN)
 
     @cached_property
     def without_overlap(self) -> float:
         """If examples took as long in every batch, a sum got all of the link's rate and came after all computing."""
         plain = {
-            "transport": "measured", "rate_share": 1.0, "inside_share": 1.0, "law": "none", "overhead_s": 0.0,
+            "transport": "measured", "rate_share": 1.0, "inside_share": 1.0, "spread": 0.0, "overhead_s": 0.0,
             "example_s": self.base_workers / self.base_rate,
         }  # fmt: skip
-        return self._efficiency("sync", **plain)
+        return self._efficiency(parse_method("sync"), **plain)
 
     @property
     def range(self) -> tuple[float, float]:
         """Efficiencies between which nine of ten are to lie."""
-        lost = 1 / self.predicted - 1
+        lost = 1 / self.unseen - 1
         high, low = (1 / (1 + share * lost) for share in LOST_RANGE)
-        return low / (1 + CLOCKED), high / (1 - CLOCKED)
+        return low / (1 + CLOCKED), high * (1 + CLOCKED)
 
     def after(self, one: Published) -> float:
         """The plan's efficiency corrected by one measured row of the same series, as ``measured`` corrects it."""
@@ -117,11 +125,10 @@ class Published:
     def _base(self) -> tuple[int, int]:
         return self.base_b_examples or self.b_examples, self.base_passes or self.passes
 
-    def _efficiency(self, method: str, **changes: Any) -> float:
-        Ks = self.K_workers, self.base_workers
-        rows = [Row(replace(self.case(K), **changes), parse_method(method), K) for K in Ks]
-        mine, its = (row.examples_per_s / row.K for row in rows)
-        return mine / its
+    def _efficiency(self, method: Method, **changes: Any) -> float:
+        mine, its = (replace(self.case(K), **changes) for K in (self.K_workers, self.base_workers))
+        step_s, base_s = (Row(case, method, *case.K_workers).unseen.seconds for case in (mine, its))
+        return mine.b_examples / step_s / (its.b_examples / base_s)
 
 
 @cache

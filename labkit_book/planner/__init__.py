@@ -8,19 +8,13 @@
 """
 
 from labkit_book.planner.case import Case
-from labkit_book.planner.curve import Curve, Prediction
-from labkit_book.planner.goals import Goal
-from labkit_book.planner.laws import parse_law
 from labkit_book.planner.method import Method, parse_method
-from labkit_book.planner.plan import Plan, plan
-from labkit_book.planner.plots import efficiency_by_K, measured_over_predicted, time_against_price
-from labkit_book.planner.report import break_even, verdict
+from labkit_book.planner.plan import Plan, break_even, plan, verdict
 from labkit_book.planner.row import Row, Step
 from labkit_book.planner.sensitivity import Flip, sensitivity
 from labkit_book.planner.sweep import Sweep, read_sweep
 
 __all__ = [
-    "Case", "Curve", "Flip", "Goal", "Method", "Plan", "Prediction", "Row", "Step", "Sweep", "break_even",
-    "efficiency_by_K", "measured_over_predicted", "parse_law", "parse_method", "plan", "read_sweep",
-    "sensitivity", "time_against_price", "verdict",
+    "Case", "Flip", "Method", "Plan", "Row", "Step", "Sweep", "break_even",
+    "parse_method", "plan", "read_sweep", "sensitivity", "verdict",
 ]  # fmt: skip

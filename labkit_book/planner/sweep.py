@@ -1,7 +1,6 @@
-"""What a benchmark printed, as numbers: the times of an all-reduce by size, read from the text of the tool that took them.
+"""The times of an all-reduce by size, as nccl-tests, rccl-tests or ``python -m labkit doctor --json`` printed them.
 
-nccl-tests and rccl-tests (``all_reduce_perf``, layouts of 2017 to 2026), gloo's ``benchmark`` (its median, p50), ``python -m
-labkit doctor --json``. Columns are found by their names, not by their places.
+A size between is interpolated. How far that may be off the times say themselves: each size is left out and asked for.
 
 Symbols: K ranks; n bytes of the vector.
 """
@@ -11,112 +10,155 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
-from labkit.checks import integer, number
+import numpy as np
 
-#: What mpirun puts before a line it passes on.
-_TAG = re.compile(r"^\s*(\[\d+,\d+\])?<std\w+>:?")
+from labkit.checks import FloatArray, integer, number
+
 #: A line that nccl-tests puts before its times: a rank and its host.
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\s.*\bon\s+(\S+)\s+device")
+#: An interval holds the measured time with probability LEVEL. Relative errors of sizes left out, of the largest and in the
+#: median, beyond which a prediction is doubted; and times the largest size, how far beyond it one goes.
+LEVEL, WORST, USUAL, BEYOND = 0.9, 0.2, 0.12, 4.0
+
+
+class _Prediction(NamedTuple):
+    """Seconds, and the interval [low, high] that holds the measured time with probability ``LEVEL``.
+
+    doubt: why nothing measured speaks for the prediction, where so; then the interval is [0, inf].
+    """
+
+    seconds: float
+    low: float
+    high: float
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
 class Sweep:
     """Measured times of one all-reduce, of one K or of several.
 
-    points: (K, bytes, seconds) each: K >= 2, bytes >= 0, seconds > 0. hosts: (K, hosts) where known; else each rank counts
-    as a host. ``+`` joins sweeps. ValueError for anything else.
-
-    >>> (Sweep(((2, 1e6, 1e-3),)) + Sweep(((4, 1e6, 2e-3),))).Ks
-    (2, 4)
+    points: (K, bytes, seconds) each: K >= 2, bytes > 0, seconds > 0. ValueError for anything else.
     """
 
     points: tuple[tuple[int, float, float], ...]
-    hosts: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.points, Iterable) or not len(points := [tuple(each) for each in self.points]):
-            raise ValueError(f"points must be at least one [K, bytes, seconds], got {self.points!r}")
+        points = tuple(tuple(each) for each in self.points)
         for each in points:
             if len(each) != 3:
                 raise ValueError(f"points must each be [K, bytes, seconds], got {list(each)!r}")
             integer("K of points", each[0], least=2)
-            number("bytes of points", each[1], least=0)
+            number("bytes of points", each[1], above=0)
             number("seconds of points", each[2], above=0)
-        object.__setattr__(self, "points", tuple(points))
-        object.__setattr__(self, "hosts", tuple((int(K), int(H)) for K, H in self.hosts))
+        if not points:
+            raise ValueError("points must hold at least one [K, bytes, seconds], got none")
+        object.__setattr__(self, "points", points)
+
+    def predict(self, K: int, nbytes: float) -> _Prediction:
+        """The all-reduce of ``nbytes`` bytes (> 0) by K >= 2 ranks: ``seconds``, ``low``, ``high``, ``doubt``."""
+        K, nbytes = integer("K", K, least=2), number("nbytes", nbytes, above=0)
+        seconds = _between(self._rows, K, nbytes)
+        doubt = self._doubt(K, nbytes)
+        if doubt:
+            return _Prediction(seconds, 0.0, math.inf, doubt)
+        known = np.sort(self.errors[np.isfinite(self.errors)])
+        rank = min(math.ceil(LEVEL * (len(known) + 1)), len(known))  # the jackknife's quantile
+        width = 1 + known[rank - 1]
+        return _Prediction(seconds, seconds / width, seconds * width)
+
+    @cached_property
+    def errors(self) -> FloatArray:
+        """Relative error of each (K, size), rising, predicted without all times of its size; nan where too few are left."""
+        out = np.full(len(self._rows), math.nan)
+        for i, (K, n, measured) in enumerate(self._rows):
+            rest = self._rows[self._rows[:, 1] != n]
+            if len(rest) >= 3:
+                out[i] = math.expm1(abs(math.log(measured / _between(rest, K, n))))
+        return out
 
     @property
-    def Ks(self) -> tuple[int, ...]:
-        """The numbers of ranks that were measured, rising."""
-        return tuple(sorted({K for K, _, _ in self.points}))
+    def bandwidth(self) -> float:
+        """Bytes per second that the longest vector of the largest K got of a ring's links: 2 (K-1)/K n over its seconds."""
+        K, n, seconds = self._rows[-1]
+        return float(2 * (K - 1) / K * n / seconds)
 
-    def __add__(self, other: Sweep) -> Sweep:
-        return Sweep(self.points + other.points, tuple(dict(self.hosts + other.hosts).items()))
+    @cached_property
+    def _rows(self) -> FloatArray:
+        """(m, 3): K, n and the median of its seconds, rising."""
+        times: dict[tuple[int, float], list[float]] = {}
+        for K, n, s in self.points:
+            times.setdefault((K, n), []).append(s)
+        return np.array([(K, n, float(np.median(s))) for (K, n), s in sorted(times.items())])
+
+    def _doubt(self, K: int, nbytes: float) -> str:
+        mine = self._rows[:, 0] == K
+        n, s = self._rows[mine, 1:].T
+        if len(n) < 4:
+            return f"{len(n)} sizes were measured with K = {K}, and only four would do."
+        miss = self.errors[mine]
+        steep = np.diff(np.log(s)) / np.diff(np.log(n))
+        far = nbytes > BEYOND * n[-1] or steep[-1] < 0.5 or miss[-1] > WORST
+        if nbytes > n[-1] and far:
+            return f"{nbytes:.3g} bytes: {nbytes / n[-1]:.3g} times the largest size measured, {n[-1]:.3g}."
+        if nbytes < n[0] and steep[0] > 0.1:
+            return f"{nbytes:.3g} bytes are below the smallest size measured, {n[0]:.3g}, where time still falls."
+        inner = miss[1:-1]
+        if np.mean(inner > 0.3) > 0.2 or np.median(inner) > USUAL:
+            return f"sizes left out with K = {K} are missed by {np.median(inner):.0%} (median), {inner.max():.0%} (worst)."
+        return ""
 
 
-def read_sweep(text: str, *, K: int | None = None, hosts: int | None = None) -> Sweep:
-    """The sweep in ``text``, whichever of the tools above printed it.
+def _between(rows: FloatArray, K: float, n: float) -> float:
+    """From size to size linear in the logarithms; beyond the largest with the last slope; for another K scaled as a ring."""
+    Ks = rows[:, 0]
+    near = Ks[np.argmin(np.abs(np.log(Ks / K)))]
+    sizes, seconds = rows[Ks == near, 1:].T
+    as_ring = (1 - 1 / K) / (1 - 1 / near)
+    if n <= sizes[-1] or len(sizes) == 1:
+        return float(as_ring * math.exp(np.interp(math.log(n), np.log(sizes), np.log(seconds))))
+    slope = max(0.0, (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]))
+    return float(as_ring * (seconds[-1] + slope * (n - sizes[-1])))
 
-    K: ranks, and hosts: where the text does not say them, as where its head was cut off.
-    Returns a ``Sweep``. ValueError, in one sentence, for a text with no rows, of two formats, with a time that is none, with
-    rows whose sums were wrong, and for a K that is missing or another than the text's.
-    """
+
+def read_sweep(text: str) -> Sweep:
+    """The sweep in ``text``, whichever of the tools above printed it. ValueError for another text, and for wrong sums."""
     if text.lstrip().startswith("{"):
-        return _of_doctor(text)
-    lines = [_TAG.sub("", line) for line in text.splitlines()]
-    kinds = [kind for kind, (head, _) in _FORMATS.items() if any(head in line for line in lines)]
-    if len(kinds) != 1:
-        got = " and ".join(kinds) or ("the heading of none" if text.strip() else "an empty text")
-        raise ValueError(f"text must be of one of {', '.join(_FORMATS)} or labkit doctor, got {got}")
-    if other := re.search(r"(?!all_reduce)\b[a-z_]+_perf\b", text):
+        try:
+            return Sweep(json.loads(text)["measured"]["allreduce"]["points"])
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            right = "text must be labkit doctor's, with measured.allreduce.points"
+            raise ValueError(f"{right}, got {error!r}") from None
+    other = re.search(r"(?!all_reduce)\b[a-z_]+_perf\b", text)
+    if other:
         raise ValueError(f"text must be of an all-reduce, but it is of {other[0]}")
-    where = {found[1]: found[2] for line in lines if (found := _RANK.match(line))}  # of nccl-tests
-    said = {len(where)} if where else {int(found) for found in re.findall(r"processes ?= ?(\d+)", text)}
-    if len(said | ({K} if K else set())) != 1:
-        got = ", ".join(map(str, sorted(said))) or "none"
-        raise ValueError(f"K must be the ranks of this {kinds[0]} text: it says {got}, K = {K} was given")
-    (ranks,) = said or {K or 0}
-    rows = list(_rows(lines, *_FORMATS[kinds[0]]))
-    if not rows:
-        raise ValueError(f"text must hold at least one row of times, but this of {kinds[0]} has none")
-    hosts = len(set(where.values())) or None if hosts is None else integer("hosts", hosts, least=1)
-    return Sweep(tuple((ranks, n, s) for n, s in rows if n > 0), () if hosts is None else ((ranks, hosts),))
+    lines = text.splitlines()
+    K = len({found[1] for line in lines if (found := _RANK.match(line))})
+    points = tuple((K, n, s) for n, s in _printed(lines) if n > 0)
+    if not K or not points:
+        got = f"{K} ranks and {len(points)} rows of times"
+        raise ValueError(f"text must be nccl-tests', with its head, or labkit doctor's, got {got}")
+    return Sweep(points)
 
 
-#: Formats: what stands in the heading of their columns, and the name of the column of times (in microseconds).
-_FORMATS = {"nccl-tests": ("algbw", "time"), "gloo": ("p50 (us)", "p50")}
-
-
-def _rows(lines: list[str], head: str, time: str) -> Iterable[tuple[float, float]]:
-    """(bytes, seconds) of every row under a heading; nccl-tests' of out of place, the first column of times."""
+def _printed(lines: list[str]) -> Iterator[tuple[float, float]]:
+    """(bytes, seconds) of every row under nccl-tests' heading, whose names say where they stand."""
     names: list[str] = []
     for line in lines:
-        if head in line:
-            names = re.sub(r"\s?\([^)]*\)", "", line.strip("# ")).split()
         cells = line.split()
-        if not names or not cells or not cells[0].isdecimal() or len(cells) < 2:
+        if "algbw" in line:
+            names = re.sub(r"\s?\([^)]*\)", "", line.strip("# ")).split()
+        if not names or len(cells) < len(names) or not cells[0].isdecimal():
             continue
-        if len(cells) < len(names):
-            raise ValueError(f"text must have {len(names)} columns in every row, got {line.strip()!r}")
-        both = list(zip(names, cells, strict=False))
-        row = dict(both[::-1])  # of two of a name the first
-        if row.get("redop") == "none":
-            raise ValueError("text must be of an all-reduce, but its redop is none")
-        if wrong := [cell for name, cell in both if name == "#wrong" and cell.isdigit() and int(cell)]:
-            raise ValueError(f"text must hold right sums, but of {cells[0]} bytes {wrong[0]} are #wrong")
-        seconds = float(row[time]) * 1e-6 if re.fullmatch(r"[\d.]+(e[+-]?\d+)?", row[time]) else math.nan
-        if not seconds > 0:
-            raise ValueError(f"text must hold times > 0 us, got {row[time]!r} for {cells[0]} {names[0]}")
-        yield float(row.get("size", cells[0])) * (4 if names[0] == "elements" else 1), seconds
-
-
-def _of_doctor(text: str) -> Sweep:
-    try:
-        return Sweep(json.loads(text)["measured"]["allreduce"]["points"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"text must be labkit doctor's, with measured.allreduce.points, got {error!r}"
-        ) from None
+        columns = list(zip(names, cells, strict=False))
+        row = dict(reversed(columns))  # of two columns with one name the first, out of place
+        wrong = [int(cell) for name, cell in columns if name == "#wrong" and cell.isdigit()]
+        if any(wrong):
+            raise ValueError(f"text must hold right sums, but of {row['size']} bytes {max(wrong)} are #wrong")
+        if not re.fullmatch(r"[\d.]+(e[+-]?\d+)?", row["time"]):
+            raise ValueError(f"text must hold times > 0 us, got {row['time']!r} for {row['size']} bytes")
+        yield float(row["size"]), 1e-6 * float(row["time"])

@@ -2,18 +2,10 @@
 
 from labkit_book.problems.catalogue import exercise_set, find
 from labkit_book.problems.check import Verdict, check, judge, summary
-from labkit_book.problems.exercise import (
-    Case,
-    Exercise,
-    Wrong,
-    choices,
-    close,
-    number,
-    same_array,
-)
+from labkit_book.problems.exercise import Case, Exercise, Wrong, close, number, same_array
 from labkit_book.problems.measured import take
 
 __all__ = [
-    "Case", "Exercise", "Verdict", "Wrong", "check", "choices", "close", "exercise_set", "find",
+    "Case", "Exercise", "Verdict", "Wrong", "check", "close", "exercise_set", "find",
     "judge", "number", "same_array", "summary", "take",
 ]  # fmt: skip

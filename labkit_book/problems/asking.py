@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from labkit.comm.errors import LaunchError, RankError, RankTimeout, described, ranks_phrase
+from labkit.comm.errors import LaunchError, RankError, RankTimeout, described
 from labkit_book.problems.exercise import Case, Wrong
 
 PASS, WRONG, ERROR, TIMEOUT, NO_RESULT, KILLED = "PASS", "WRONG", "ERROR", "TIMEOUT", "NO_RESULT", "KILLED"
@@ -135,7 +135,7 @@ def _silent(given: Any) -> str:
     """Which of several ranks returned nothing, if others did not."""
     results = getattr(given, "results", None)
     nothing = [k for k, r in enumerate(results) if r is None] if isinstance(results, list) else []
-    return f"; {ranks_phrase(nothing)} returned None" if nothing else ""
+    return f"; {RankError.phrase(nothing)} returned None" if nothing else ""
 
 
 def _failed(error: BaseException, case: Case, at: str) -> _Finding:
@@ -148,7 +148,7 @@ def _failed(error: BaseException, case: Case, at: str) -> _Finding:
         return _Finding(NO_RESULT, "", at)
     if isinstance(root, (Wrong, Ended)):
         status = root.status if isinstance(root, Ended) else WRONG
-        return _Finding(status, f"{root}{_with(case, root)}", at)
+        return _Finding(status, f"{root}{_with(case)}", at)
     if isinstance(error, RankError):
         said, status = error.message, ERROR if error.__cause__ is not None else WRONG
         status = TIMEOUT if isinstance(error, RankTimeout) else status
@@ -157,12 +157,12 @@ def _failed(error: BaseException, case: Case, at: str) -> _Finding:
     else:
         said, status = f"it raised {described(error)}", ERROR
     hint = f"\n  {root.hint}" if isinstance(root, Raised) and root.hint else ""
-    return _Finding(status, f"{said}{_with(case, root)}{own_lines(root)}{hint}", at, _trace(error))
+    return _Finding(status, f"{said}{_with(case)}{own_lines(root)}{hint}", at, _trace(error))
 
 
-def _with(case: Case, error: BaseException | None = None) -> str:
-    """Which case it was; nothing for an error that happened before any was put."""
-    return f" ({case.label})" if case.label and not getattr(error, "before_any_case", False) else ""
+def _with(case: Case) -> str:
+    """Which case it was."""
+    return f" ({case.label})" if case.label else ""
 
 
 def own_lines(root: BaseException) -> str:

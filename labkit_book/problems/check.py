@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import html
-import inspect
 import signal
-import textwrap
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -18,19 +15,7 @@ from typing import Any
 import numpy as np
 
 from labkit.comm import launch
-from labkit_book.problems import wire
-from labkit_book.problems.asking import (
-    CASE_S,
-    CHANGED,
-    EXERCISE_S,
-    NO_CLOCK,
-    NO_RESULT,
-    PASS,
-    TIMEOUT,
-    TOO_LARGE,
-    Ended,
-    examine,
-)
+from labkit_book.problems import asking, wire
 from labkit_book.problems.catalogue import find
 from labkit_book.problems.exercise import Case, Exercise, Wrong
 from labkit_book.problems.withheld import taken_away
@@ -104,12 +89,12 @@ def check(id: str, answer: Any = None, *, seed: int = 0) -> Verdict:
 
 def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:
     """Put ``cases`` to ``answer`` one after another; the first that is wrong decides."""
-    found = examine(cases, _Asked(exercise, answer).ask)
-    status = {PASS: "right", NO_RESULT: "todo"}.get(found.status, "wrong")
+    found = asking.examine(cases, _Asked(exercise, answer).ask)
+    status = {asking.PASS: "right", asking.NO_RESULT: "todo"}.get(found.status, "wrong")
     points = exercise.points * (status == "right")
     message = found.message
-    if status == "todo" and not message and exercise.function and not _untouched(answer):
-        message = f"{exercise.function} returned nothing: is the return missing?"
+    if status == "todo" and not message and callable(answer):
+        message = f"{exercise.function} returned nothing: is the return missing? Or is it not done yet?"
     question = found.asked.args if found.asked else None
     return Verdict(exercise.id, exercise.title, status, points, exercise.points, message, question)
 
@@ -158,27 +143,32 @@ class _Asked:
                 raise Wrong(f"pass the function itself, {said}, not what it returns")
             return self._called(case)
         except wire.Unfit as error:
-            raise Wrong(f"{TOO_LARGE}: {error}") from None
+            raise Wrong(f"{asking.TOO_LARGE}: {error}") from None
 
     def _called(self, case: Case) -> Any:
         if case.world == "processes":
             # Neither the start of processes is the answer's time, nor what it imports there.
             launch(_nothing, case.K, self.answer, world=case.world)
         before, began = wire.encode(case.args, []), time.monotonic()
-        with taken_away(self.exercise.withheld), _ended_after(CASE_S):
+        with taken_away(self.exercise.withheld), _ended_after(asking.CASE_S):
             if case.K:
                 args = (self.answer, case.clock, case.args)
-                given = launch(_as_rank, case.K, *args, world=case.world, timeout_s=CASE_S)
+                given = launch(_as_rank, case.K, *args, world=case.world, timeout_s=asking.CASE_S)
                 given = replace(given, results=[wire.as_sent(r) for r in given.results])
             else:
                 given = wire.as_sent(self.answer(*case.args))
         took_s = time.monotonic() - began
         self.spent_s += took_s
-        for s, limit_s, what in ((took_s, CASE_S, "a question"), (self.spent_s, EXERCISE_S, "an exercise")):
+        for s, limit_s, what in (
+            (took_s, asking.CASE_S, "a question"),
+            (self.spent_s, asking.EXERCISE_S, "an exercise"),
+        ):
             if s > limit_s:
-                raise Ended(TIMEOUT, f"it took {s:.0f} s, and the grader gives {what} {limit_s:.0f} s")
+                raise asking.Ended(
+                    asking.TIMEOUT, f"it took {s:.0f} s, and the grader gives {what} {limit_s:.0f} s"
+                )
         if wire.encode(case.args, []) != before:
-            raise Wrong(CHANGED)
+            raise Wrong(asking.CHANGED)
         return given
 
 
@@ -204,7 +194,7 @@ def _ended_after(seconds: float) -> Iterator[None]:
         yield
     except _Endless:
         said = f"it was not through after {seconds:.0f} s, and the grader gives a question no more"
-        raise Ended(TIMEOUT, f"{said}: is there a loop without end?") from None
+        raise asking.Ended(asking.TIMEOUT, f"{said}: is there a loop without end?") from None
     finally:
         running = False
         # Somebody else's timer goes on.
@@ -225,33 +215,5 @@ def _as_rank(comm: Any, f: Any, clock: bool, args: tuple) -> Any:
 
 def _compute(compute: Any, work: Any = None, seconds: Any = None) -> Any:
     if seconds is not None or not (work is None or callable(work)):
-        raise ValueError(NO_CLOCK)
+        raise ValueError(asking.NO_CLOCK)
     return compute(work)
-
-
-def _untouched(answer: Any) -> bool:
-    """Whether a function is as it was handed out, as far as its source can be had."""
-    try:
-        return not callable(answer) or is_stub(textwrap.dedent(inspect.getsource(answer)), answer.__name__)
-    except (OSError, TypeError, SyntaxError, AttributeError):
-        return False
-
-
-def is_stub(source: str, name: str) -> bool:
-    """Whether the function ``name`` that ``source`` defines last has nothing in it yet. Raises SyntaxError."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    body = ast.parse(source, "<answer>").body
-    made = [node for node in body if isinstance(node, functions) and node.name == name]
-    return bool(made) and all(map(_is_nothing, made[-1].body))
-
-
-def _is_nothing(node: ast.stmt) -> bool:
-    """Whether a statement is a docstring, ``...``, ``pass``, a bare return or NotImplementedError."""
-    value = getattr(node, "value", None)
-    if isinstance(node, ast.Raise):
-        return "NotImplementedError" in ast.dump(node)
-    if isinstance(node, ast.Return) and value:
-        return isinstance(value, ast.Constant) and value.value in (None, ...)
-    return isinstance(node, (ast.Pass, ast.Return)) or (
-        isinstance(node, ast.Expr) and isinstance(value, ast.Constant)
-    )

@@ -12,27 +12,20 @@ from labkit_book.problems.exercise import Wrong
 
 
 def drawn(figure: Any) -> dict[str, Any]:
-    """The axes of a matplotlib ``Figure`` (or ``Axes``: of its figure), each a dict: title, labels, scales, what is drawn.
-
-    ``curves``: lines and scattered points, each with its label, x and y. ``bars``: heights (number,).
+    """The axes of a matplotlib ``Figure`` (or ``Axes``: of its figure), each a dict of labels, scales, and ``curves``:
+    lines and scattered points, each with its x and y.
     """
     return {"axes": [_axes(ax) for ax in getattr(figure, "figure", figure).get_axes()]}
 
 
 def _axes(ax: Any) -> dict[str, Any]:
-    curves = [(line.get_label(), *map(np.asarray, line.get_data(orig=False))) for line in ax.get_lines()]
-    curves += [
-        (c.get_label(), *np.asarray(c.get_offsets()).T)
-        for c in ax.collections
-        if type(c).__name__ == "PathCollection"
-    ]
+    points = [c for c in ax.collections if type(c).__name__ == "PathCollection"]
+    curves = [line.get_data(orig=False) for line in ax.get_lines()]
+    curves += [np.asarray(c.get_offsets()).T for c in points]
     return {
-        "title": ax.get_title(),
         **{f"{axis}label": getattr(ax, f"get_{axis}label")() for axis in "xy"},
         **{f"{axis}scale": getattr(ax, f"get_{axis}scale")() for axis in "xy"},
-        "curves": [{"label": str(label), "x": x, "y": y} for label, x, y in curves],
-        "bars": np.array([patch.get_height() for patch in ax.patches if hasattr(patch, "get_height")]),
-        "legend": ax.get_legend() is not None,
+        "curves": [{"x": np.asarray(x), "y": np.asarray(y)} for x, y in curves],
     }
 
 

@@ -7,7 +7,6 @@ says what is wrong and never what is right.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -87,13 +86,18 @@ class Exercise:
             raise ValueError(f"rubric of {self.id} must add up to its {self.points} points")
 
 
+def once(judge: Callable[[Any], None]) -> Callable[[Any], list[Case]]:
+    """The ``cases`` of an exercise whose answer is a value: one, and the same whatever the generator."""
+    return lambda _: [Case((), judge)]
+
+
 def number(answer: Any, what: str = "the answer") -> float:
     """The answer as one finite number, or Wrong.
 
     >>> number(np.float64(2.0))
     2.0
     """
-    array = _real(answer)
+    array = _plain(answer)
     if array is None:
         raise Wrong(f"{what} should be a number, but is {_kind(answer)}")
     if array.size != 1:
@@ -127,16 +131,17 @@ def same_array(
     """Wrong unless ``answer`` has ``expected``'s shape and values; names the first element that is off."""
     if answer is None:
         raise Wrong(f"{what} is None: is the return missing?")
-    array = _real(answer)
+    array = _plain(answer)
     if array is None:
         raise Wrong(f"{what} should be an array of numbers, but is {_kind(answer)}")
     if array.shape != np.shape(expected) and (
         array.size or np.size(expected)
     ):  # an empty list has no columns
         raise Wrong(f"{what} should have shape {np.shape(expected)}, but has {array.shape}")
+    # From here on it is as large as we have made it.
+    array, coarse = array.astype(float).reshape(np.shape(expected)), _float32(answer)
     if not np.isfinite(array).all():
         raise Wrong(f"{what} holds values that are not finite")
-    array, coarse = array.reshape(np.shape(expected)), _float32(answer)
     least = coarse * float(np.max(np.abs(expected), initial=0.0))
     off = ~np.isclose(array, expected, rtol=max(rtol, coarse), atol=max(atol, least))
     if off.any():
@@ -148,41 +153,13 @@ def same_array(
         )
 
 
-def _seal(id: str, item: str, answer: Any) -> str:
-    """A fingerprint of a choice, so that the package holds no list of right choices to be read by accident."""
-    return hashlib.sha256(f"labkit|{id}|{item}|{answer}".encode()).hexdigest()[:16]
-
-
-def choices(
-    id: str,
-    options: dict[str, tuple],
-    sealed: dict[str, str],
-    because: dict[tuple[str, Any], str] | None = None,
-) -> Callable[[Any], None]:
-    """A judge of a dict of choices. options: what may be chosen per item; sealed: the right choice's ``_seal`` per item.
-
-    because: what (item, wrong choice) misconceives, for the student.
+def _plain(answer: Any) -> np.ndarray | None:
+    """The answer as an array of real numbers, as large as it came. None for words, objects and complex numbers, which numpy
+    would read as numbers, too.
     """
-
-    def judge(answer: Any) -> None:
-        if not isinstance(answer, dict) or set(answer) != set(sealed):
-            raise Wrong(f"keep the dict as it was, with the keys {', '.join(map(repr, sealed))}")
-        for item, chosen in answer.items():
-            if chosen not in options[item]:
-                raise Wrong(f"{item!r} must be one of {', '.join(map(repr, options[item]))}, not {chosen!r}")
-        right = [item for item in sealed if _seal(id, item, answer[item]) == sealed[item]]
-        if len(right) < len(sealed):
-            said = [text for (item, chosen), text in (because or {}).items() if answer[item] == chosen]
-            raise Wrong("\n".join([f"{len(right)} of {len(sealed)} choices are right", *said[:1]]))
-
-    return judge
-
-
-def _real(answer: Any) -> np.ndarray | None:
-    """The answer as real numbers. None for words, objects and complex numbers, which numpy would read as numbers, too."""
     try:
         array = np.asarray(answer.detach().cpu() if hasattr(answer, "detach") else answer)
-        return array.astype(float) if array.dtype.kind in "biuf" or array.size == 0 else None
+        return array if array.dtype.kind in "biuf" or array.size == 0 else None
     except (TypeError, ValueError):
         return None
 

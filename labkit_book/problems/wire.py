@@ -229,8 +229,9 @@ class _Reader:
         data = self._take(parts[-1])
         if tag == "s":
             return np.frombuffer(data, dtype)[0].copy()
-        if len(parts[1]) > DIMENSIONS:
-            raise Unfit("this is not a frame (an array of too many dimensions)")
+        endless = not data and max(parts[1]) > NODES  # rows, of no bytes
+        if len(parts[1]) > DIMENSIONS or endless:
+            raise Unfit("this is not a frame (an array of too many dimensions or rows)")
         return np.frombuffer(data, dtype).reshape([int(n) for n in parts[1]]).copy()
 
     def _take(self, number: Any) -> memoryview:

@@ -2,8 +2,7 @@
 
 The same in the notebook's check (``taken_away``) and in an answer's process: wherever a module shows the function or
 class, a stand-in stands that refuses to be called, whoever calls it. In an answer's process its source file is out of sight
-as well (``zygote``). This stops the shortcut, not a thief: labkit's source is free to read elsewhere, and so is anybody
-else's solution.
+as well (``server``). This stops the shortcut, not a thief: labkit's source is free to read elsewhere.
 """
 
 from __future__ import annotations

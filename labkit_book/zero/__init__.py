@@ -4,7 +4,6 @@ from labkit import extras
 
 extras.need("torch")
 
-from labkit_book.zero.zero import Zero1, Zero2  # noqa: E402
-from labkit_book.zero.zero3 import Zero3  # noqa: E402
+from labkit_book.zero.zero import Zero1, Zero2, Zero3  # noqa: E402
 
 __all__ = ["Zero1", "Zero2", "Zero3"]

@@ -1,102 +1,154 @@
-"""ZeRO, stages 1 and 2: every worker updates, and keeps the optimizer's state for, one K-th of the parameters.
+"""ZeRO (Rajbhandari et al. 2020, section 5): every worker keeps one K-th of what training keeps for each parameter.
 
-Source: Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, section 5. An
-all-reduce is a reduce-scatter and then an all-gather. ZeRO puts the optimizer in between: reduce-scatter the *gradients*,
+An all-reduce is a reduce-scatter and then an all-gather. ZeRO puts the optimizer in between: reduce-scatter the *gradients*,
 let each worker step its own chunk, all-gather the *parameters*. The bytes are the same. Stage 1 shards the optimizer's
-state, stage 2 the gradients as well: they are reduce-scattered a bucket at a time during the backward pass, and let go.
+state. Stage 2 shards the gradients as well: they are reduce-scattered during the backward pass, and let go. Stage 3 shards
+the parameters too; its mechanics follow Zhao et al. 2023, *PyTorch FSDP*, section 3.
 
     - optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     + optimizer = Zero1(comm, model, torch.optim.AdamW, lr=1e-3)
 
-A parameter without a gradient counts as zero here (in torch's own FSDP too), where plain training would skip it.
+The model is taken in *units*, its children: the parameters of one lie in one vector. Parameters in none of them, or in
+several (tied), are one unit more, the model's. A parameter without a gradient counts as zero (in torch's FSDP too).
 
 Symbols: K workers, n elements, chunk r = elements r n // K to (r + 1) n // K of rank r.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
-from labkit.collectives import all_gather, reduce_scatter
+from labkit.collectives import all_gather, own_chunk, reduce_scatter
 from labkit.comm.base import Comm
-from labkit.train.agree import adopt, release, trainable
-from labkit.train.arrivals import Arrivals
-from labkit.train.buckets import BUCKET_BYTES, assign
-from labkit_book.zero.flat import Flat, storage_bytes
+from labkit.train.agree import adopt
+from labkit.train.buckets import Arrivals
+
+
+class Flat:
+    """Some parameters as parts of one vector of n elements; ``mine`` is this rank's chunk of it."""
+
+    def __init__(self, comm: Comm, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters, self.shapes = [*parameters], [p.shape for p in parameters]
+        *self.offsets, self.n = accumulate((p.numel() for p in parameters), initial=0)
+        self.mine = slice(*own_chunk(comm, self.n))
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Each parameter's place in ``vector`` (n,), in its own shape."""
+        places = zip(self.offsets, self.shapes, strict=True)
+        return [vector[at : at + shape.numel()].view(shape) for at, shape in places]
+
+    @torch.no_grad()
+    def vector(self) -> Tensor:
+        """A new vector (n,) of the parameters' values."""
+        return torch.cat([p.reshape(-1) for p in self.parameters])
+
+    @torch.no_grad()
+    def take_gradients(self, share: float) -> Tensor:
+        """A new vector (n,) of the gradients times ``share``, each let go as soon as it is copied; None counts as zero."""
+        together = self.parameters[0].new_zeros(self.n, requires_grad=False)
+        for p, view in zip(self.parameters, self.views(together), strict=True):
+            if p.grad is not None:
+                torch.mul(p.grad, share, out=view)
+                p.grad = None
+        return together
+
+    def pieces(self, chunk: Tensor) -> Iterator[Tensor]:
+        """The part of each parameter that has elements in this rank's ``chunk``."""
+        low, high = self.mine.start, self.mine.stop
+        for at, shape in zip(self.offsets, self.shapes, strict=True):
+            begin, end = max(at, low), min(at + shape.numel(), high)
+            if begin < end:
+                yield chunk[begin - low : end - low]
+
+
+def storage_bytes(tensors: Iterable[Tensor | None]) -> int:
+    """Bytes of memory that the tensors keep, each piece of memory once (views share theirs)."""
+    storages = [t.untyped_storage() for t in tensors if t is not None]
+    return sum({s._cdata: s.nbytes() for s in storages}.values())
 
 
 class Sharded:
     """What the three stages have in common: an optimizer over this rank's pieces. Use ``Zero1``, ``Zero2`` or ``Zero3``.
 
     optimizer: a torch.optim class that treats elements alike, for it sees parts of parameters. options: its own.
-    master: step a float32 copy of the chunk, and round to the parameters' own type (mixed precision).
-    inner: the optimizer itself, for learning-rate schedulers.
-    Raises ValueError for a model without trainable parameters, of several dtypes, or looked after already; Mismatch if
-    the ranks' models differ. Everyone takes rank 0's parameters and buffers.
+    Raises ValueError for a model without trainable parameters, of several dtypes, or looked after already; Mismatch if the
+    ranks' models differ. Everyone takes rank 0's parameters and buffers.
     """
 
     def __init__(
-        self,
-        comm: Comm,
-        model: nn.Module,
-        optimizer: Callable[..., torch.optim.Optimizer],
-        *,
-        master: bool = False,
-        **options: Any,
+        self, comm: Comm, model: nn.Module, optimizer: Callable[..., torch.optim.Optimizer], **options: Any
     ) -> None:
-        trainable(model)
-        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        dtypes = sorted({str(p.dtype) for _, p in named})
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        dtypes = sorted({str(p.dtype) for p in parameters})
         if len(dtypes) > 1:
             raise ValueError(f"model must have parameters of one dtype to be sharded, got {dtypes}")
         adopt(comm, model, type(self).__name__)
         self.comm, self.model = comm, model
-        self.flats = [Flat.of(comm, part) for part in self._groups(named)]
-        self.chunks, self.slices = self._place(), [f.high - f.low for f in self.flats]
-        self.masters = [c.float() for c in self.chunks] if master else self.chunks
-        self._pieces: list[list[nn.Parameter]] = []
-        for flat, chunk in zip(self.flats, self.masters, strict=True):
-            self._pieces.append([nn.Parameter(part) for part in flat.pieces(chunk.detach())])
-        nothing = [nn.Parameter(torch.empty(0, device=comm.device))]
-        self.inner = optimizer([piece for own in self._pieces for piece in own] or nothing, **options)
+        self.flats = [Flat(comm, group) for group in self._groups(parameters)]
+        self.vectors = [flat.vector() for flat in self.flats]
+        self.chunks = self._place()
+        self._pieces = [nn.Parameter(part) for part in self._parts(self.chunks)]
+        self._optimizer = optimizer(self._pieces or [nn.Parameter(self.chunks[0])], **options)
         self._sums: list[Tensor] = []  # what gathers the gradients until the step
 
-    def _groups(self, named: list[tuple[str, nn.Parameter]]) -> Sequence[Sequence[tuple[str, nn.Parameter]]]:
-        """Which parameters share a vector."""
-        return [named]
+    def _groups(self, parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
+        """The parameters of each unit, as the backward pass meets them; ``_owners`` has the module of each."""
+        units = [*reversed([*self.model.children()]), self.model]
+        groups: list[list[nn.Parameter]] = [[] for _ in units]
+        within = [set(unit.parameters()) for unit in units[:-1]]
+        for p in parameters:
+            users = [i for i, unit in enumerate(within) if p in unit]
+            groups[users[0] if len(users) == 1 else -1].append(p)
+        self._owners = [unit for unit, group in zip(units, groups, strict=True) if group]
+        return [group for group in groups if group]
 
     def _place(self) -> list[Tensor]:
-        """Put the parameters into vectors; returns this rank's chunk of each."""
-        self.vectors = [flat.vector() for flat in self.flats]
+        """Put the parameters into the vectors; returns this rank's chunk of each."""
         for flat, vector in zip(self.flats, self.vectors, strict=True):
             for p, view in zip(flat.parameters, flat.views(vector), strict=True):
                 p.data = view
-        return [v[f.low : f.high] for f, v in zip(self.flats, self.vectors, strict=True)]
+        return [v[f.mine] for f, v in zip(self.flats, self.vectors, strict=True)]
+
+    def _parts(self, chunks: Sequence[Tensor]) -> list[Tensor]:
+        return [part for flat, chunk in zip(self.flats, chunks, strict=True) for part in flat.pieces(chunk)]
+
+    def _scattered(self, i: int) -> Tensor:
+        """This rank's chunk of the mean gradient of unit i; the gradients are used up."""
+        together = self.flats[i].take_gradients(1 / self.comm.K)
+        self._free(i)
+        reduce_scatter.inplace(self.comm, together)
+        return together[self.flats[i].mine].clone()
+
+    def _free(self, i: int) -> None:
+        """Let the parameters of unit i go, where they can come again."""
 
     @torch.no_grad()
     def _update(self, gradients: Sequence[Tensor]) -> None:
         """Step this rank's pieces by its chunks of the mean gradient."""
-        for flat, own, chunk in zip(self.flats, self._pieces, gradients, strict=True):
-            chunk = chunk.float() if self.masters is not self.chunks else chunk
-            for piece, part in zip(own, flat.pieces(chunk), strict=True):
-                piece.grad = part
-        self.inner.step()
-        for own in self._pieces:
-            for piece in own:
-                piece.grad = None
-        if self.masters is not self.chunks:
-            for chunk, master in zip(self.chunks, self.masters, strict=True):
-                chunk.copy_(master)
+        for piece, part in zip(self._pieces, self._parts(gradients), strict=True):
+            piece.grad = part
+        self._optimizer.step()
+        for piece in self._pieces:
+            piece.grad = None
 
     def _shared(self) -> None:
         """All-gather the vectors: every rank gets the others' new chunks."""
         for vector in self.vectors:
             all_gather.inplace(self.comm, vector)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for flat in self.flats:
+            for p in flat.parameters:
+                p.grad = None
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -104,89 +156,40 @@ class Sharded:
         yield
 
     def kept_bytes(self) -> dict[str, int]:
-        """Bytes of memory that this worker keeps now: parameters, gradients, and optimizer state (master copy included)."""
-        parameters = [p.data for p in self.model.parameters()]
-        state = [t for s in self.inner.state.values() for t in s.values() if isinstance(t, Tensor) and t.ndim]
-        masters = [] if self.masters is self.chunks else self.masters
+        """Bytes of memory that this worker keeps now: parameters, gradients, and optimizer state."""
+        state = [t for s in self._optimizer.state.values() for t in s.values()]
         return {
-            "parameters": storage_bytes([*parameters, *self.chunks]),
+            "parameters": storage_bytes([*(p.data for p in self.model.parameters()), *self.chunks]),
             "gradients": storage_bytes([*(p.grad for f in self.flats for p in f.parameters), *self._sums]),
-            "state": storage_bytes([*state, *masters]),
+            "state": storage_bytes(t for t in state if isinstance(t, Tensor) and t.ndim),
         }
-
-    def close(self) -> None:
-        """Let the model go: it keeps its parameters and may be wrapped again."""
-        release(p for flat in self.flats for p in flat.parameters)
 
 
 class Zero1(Sharded):
     """Stage 1: the optimizer's state is sharded. Gradients gather on every worker until ``step()`` sums them."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._sums = [torch.zeros_like(v) for v in self.vectors]
-        self._views = [flat.views(sums) for flat, sums in zip(self.flats, self._sums, strict=True)]
-        self.zero_grad()
-
     @torch.no_grad()
     def step(self) -> None:
-        """Reduce-scatter the gradients to their mean, step this rank's chunk, all-gather the parameters.
-
-        The gradients are used up: they are zero afterwards.
-        """
-        for flat, sums, views in zip(self.flats, self._sums, self._views, strict=True):
-            for p, view in zip(flat.parameters, views, strict=True):
-                if p.grad is None:
-                    view.zero_()
-                elif p.grad.data_ptr() != view.data_ptr():
-                    view.copy_(p.grad)
-            sums.mul_(1 / self.comm.K)
-            reduce_scatter.inplace(self.comm, sums)
-        self._update([s[f.low : f.high] for f, s in zip(self.flats, self._sums, strict=True)])
+        """Reduce-scatter the gradients to their mean, step this rank's chunk, all-gather the parameters."""
+        self._update([self._scattered(i) for i in range(len(self.flats))])
         self._shared()
-        self.zero_grad()
-
-    @torch.no_grad()
-    def zero_grad(self) -> None:
-        """Gradients of zero, where the backward pass adds to them."""
-        for flat, sums, views in zip(self.flats, self._sums, self._views, strict=True):
-            sums.zero_()
-            for p, view in zip(flat.parameters, views, strict=True):
-                p.grad = view
 
 
 class Zero2(Sharded):
-    """Stage 2: state and gradients are sharded. Each backward pass adds this rank's chunk of the mean to what it keeps.
+    """Stage 2: state and gradients are sharded. Each backward pass adds this rank's chunk of the mean to what it keeps."""
 
-    bucket_bytes: gradients of so many bytes are on every worker at a time.
-    """
+    _in_order = True  # units are summed in one order on all ranks, whatever their graphs
 
-    _in_order = True  # whether buckets are summed in one order on all ranks by our own doing
-
-    def __init__(
-        self, comm: Comm, model: nn.Module, *args: Any, bucket_bytes: float = BUCKET_BYTES, **options: Any
-    ):
-        self._bucket_bytes = bucket_bytes
+    def __init__(self, comm: Comm, model: nn.Module, *args: Any, **options: Any) -> None:
         super().__init__(comm, model, *args, **options)
         self._sums = [torch.zeros_like(c) for c in self.chunks]
         groups = [flat.parameters for flat in self.flats]
         self._arrivals = Arrivals(groups, self._reduce, self._end, in_order=self._in_order)
 
-    def _groups(self, named: list[tuple[str, nn.Parameter]]) -> Sequence[Sequence[tuple[str, nn.Parameter]]]:
-        buckets = assign([p.nbytes for _, p in named], [self._bucket_bytes])
-        return [[named[i] for i in bucket] for bucket in buckets]
-
     @torch.no_grad()
     def _reduce(self, i: int, missing: set[int]) -> None:
-        """The gradients of vector i are there."""
-        flat = self.flats[i]
-        together = flat.take_gradients(1 / self.comm.K)
-        self._free(i)
-        reduce_scatter.inplace(self.comm, together)
-        self._sums[i] += together[flat.low : flat.high]
-
-    def _free(self, i: int) -> None:
-        """Let vector i go, where it can come again."""
+        """The gradients of unit i are there."""
+        self._sums[i] += self._scattered(i)
 
     def _end(self) -> None:
         """The backward pass is over."""
@@ -200,15 +203,88 @@ class Zero2(Sharded):
 
     def zero_grad(self) -> None:
         """Forget the gradients, also those of a backward pass that failed."""
+        super().zero_grad()
         self._arrivals.reset()
         self._end()
-        for i, (flat, sums) in enumerate(zip(self.flats, self._sums, strict=True)):
+        for i, sums in enumerate(self._sums):
             sums.zero_()
-            for p in flat.parameters:
-                p.grad = None
             self._free(i)
 
-    def close(self) -> None:
-        """Let the model go: it keeps its parameters and may be wrapped again."""
-        self._arrivals.close()
-        super().close()
+
+class Zero3(Zero2):
+    """Stage 3: parameters, gradients and state are sharded, a unit (a child of the model) at a time.
+
+    free_after_forward: give a unit's parameters back between its forward and its backward pass, and gather them twice.
+        False keeps them in between: fewer bytes are sent, and at the end of the forward pass everything is there.
+    Between steps a parameter has no elements; ``with optimizer.gathered():`` shows all of them, to save or look at.
+    """
+
+    _in_order = False  # a unit comes when its backward pass ends, in the order of the model
+
+    def __init__(
+        self, comm: Comm, model: nn.Module, *args: Any, free_after_forward: bool = True, **options: Any
+    ) -> None:
+        self._free_after_forward, self._in_backward = free_after_forward, False
+        super().__init__(comm, model, *args, **options)
+        for i, owner in enumerate(self._owners):
+            owner.register_forward_pre_hook(lambda module, args, i=i: self._gather(i))
+            owner.register_forward_hook(partial(self._after, i))
+
+    def _place(self) -> list[Tensor]:
+        """Keep this rank's chunk of each unit's vector, and give the rest back."""
+        chunks = [v[f.mine].clone() for f, v in zip(self.flats, self.vectors, strict=True)]
+        self._here = [True] * len(self.flats)
+        for i in range(len(self.flats)):
+            self._free(i)
+        return chunks
+
+    @torch.no_grad()
+    def _gather(self, i: int) -> None:
+        if self._here[i]:
+            return
+        flat, vector = self.flats[i], self.vectors[i]
+        vector.untyped_storage().resize_(flat.n * vector.itemsize)
+        vector[flat.mine] = self.chunks[i]
+        all_gather.inplace(self.comm, vector)
+        for p, view in zip(flat.parameters, flat.views(vector), strict=True):
+            p.data = view
+        self._here[i] = True
+
+    @torch.no_grad()
+    def _free(self, i: int) -> None:
+        if self._here[i]:
+            for p in self.flats[i].parameters:
+                p.data = p.new_empty(0)
+            self.vectors[i].untyped_storage().resize_(0)
+            self._here[i] = False
+
+    def _after(self, i: int, module: nn.Module, args: Any, out: Any) -> None:
+        if torch.is_grad_enabled():
+            for t in tree_leaves(out):
+                if isinstance(t, Tensor) and t.requires_grad:
+                    t.register_hook(partial(self._before_backward, i))
+        # during the backward pass this was a forward pass that is run again
+        if not self._in_backward and (self._free_after_forward or not torch.is_grad_enabled()):
+            self._free(i)
+
+    def _before_backward(self, i: int, gradient: Tensor) -> None:
+        self._in_backward = True
+        self._arrivals.begin()
+        self._gather(i)
+
+    def _end(self) -> None:
+        self._in_backward = False
+
+    def _shared(self) -> None:
+        """Nothing yet: the next forward pass gathers what is new."""
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Inside, all parameters are there on every worker, as for ``model.state_dict()``; changes to them are lost."""
+        for i in range(len(self.flats)):
+            self._gather(i)
+        try:
+            yield
+        finally:
+            for i in range(len(self.flats)):
+                self._free(i)

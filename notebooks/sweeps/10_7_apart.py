@@ -17,8 +17,8 @@ import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from labkit import evidence
-from labkit.learn import shakespeare, windows
-from labkit.train.char_model import CharTransformer
+from labkit_book.labs.char_model import CharTransformer
+from labkit_book.labs.text import shakespeare, windows
 
 K, H, F, T, SLOWER = 2, 20, 4, 160, 2
 GRID = (1.5e-3, 3e-3, 6e-3, 12e-3)

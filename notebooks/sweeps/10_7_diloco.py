@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from labkit import evidence
-from labkit.learn import shakespeare, windows
-from labkit.train.char_model import CharTransformer
+from labkit_book.labs.char_model import CharTransformer
+from labkit_book.labs.text import shakespeare, windows
 
 K, H, B, LENGTH, HEAD_START, ROUNDS = 8, 500, 2, 16, 1000, 12
 GRID = (5e-4, 2e-3, 8e-3, 32e-3)

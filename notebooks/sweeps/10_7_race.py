@@ -14,9 +14,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from labkit import evidence, launch
 from labkit.collectives import ring
 from labkit.compress import OverComm, PowerSGD, rngs
-from labkit.learn import shakespeare, windows
-from labkit.train.char_model import CharTransformer
-from labkit.train.local import DiLoCo
+from labkit_book.labs.char_model import CharTransformer
+from labkit_book.labs.text import shakespeare, windows
 
 K, H, R, T, FEW = 2, 20, 4, 160, 14
 GRID = (1.5e-3, 3e-3, 6e-3, 12e-3)
@@ -40,11 +39,19 @@ def synchronous(comm, params, optimiser):
 
 def local(lr, momentum):
     def method(comm, params, optimiser):
-        outer = DiLoCo(params, comm, H, lr, momentum)
+        anchor, t = parameters_to_vector(params).detach(), 0  # where all last agreed
+        outer = torch.optim.SGD([anchor], lr=lr, momentum=momentum, nesterov=momentum > 0)
 
         def step():
+            nonlocal t
             optimiser.step()
-            outer.step()
+            t += 1
+            if t % H == 0:
+                g = anchor - parameters_to_vector(params).detach()
+                ring.allreduce_inplace(comm, g)
+                anchor.grad = g / comm.K
+                outer.step()
+                vector_to_parameters(anchor.clone(), params)
 
         return step
 

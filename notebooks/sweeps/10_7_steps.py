@@ -18,19 +18,9 @@ import numpy as np
 from labkit import evidence, launch
 from labkit.collectives import all_gather, ring
 from labkit.comm.errors import RankError
-from labkit.compress import (
-    DGC,
-    QSGD,
-    ErrorFeedback,
-    Identity,
-    PowerSGD,
-    RandomK,
-    Sign,
-    TopK,
-    compressed_sgd,
-)
-from labkit.learn import MLP, digits, minibatches, split
-from labkit.learn.local import local_sgd
+from labkit.compress import QSGD, ErrorFeedback, Identity, PowerSGD, RandomK, Sign, TopK
+from labkit.learn import MLP, Diverged, digits, minibatches, split
+from labkit_book.labs.fewer_bytes import DGC, compressed_sgd
 
 K, H, GOAL, STAY, T = 4, 8, 0.3, 10, 80
 GRID = (0.2, 0.4, 0.8, 1.6, 3.2)
@@ -80,6 +70,19 @@ def striped(comm, g, how, memory):
     return np.concatenate([read(m) for m in every])[:d], (owed, mean - read(letter))
 
 
+def local_sgd(comm, start, eta, shards, h):
+    """h steps alone, then all go on from the mean of where they are; the iterates after every meeting."""
+    w, path = start, [start]
+    for t, shard in enumerate(shards, start=1):
+        w = w - np.float32(eta) * net.grad(w, shard[comm.rank])
+        if t % h == 0:
+            w = ring.allreduce(comm, w) / np.float32(comm.K)
+            if not np.isfinite(w).all():
+                raise Diverged(t - 1, eta)
+            path.append(w)
+    return np.array(path)
+
+
 def by_owners(comm, start, eta, shards, how):
     w, memory, path = start, None, [start]
     for shard in shards:
@@ -96,8 +99,7 @@ def path(how, eta, seed):
     shards = [split(batch, K) for batch in batches][:T]
     try:
         if isinstance(how, int):
-            run = launch(local_sgd, K, net, start, eta, shards, how, ring.allreduce)
-            return run.results[0][::how]
+            return launch(local_sgd, K, start, eta, shards, how).results[0]
         if isinstance(how, tuple):
             return launch(by_owners, K, start, eta, shards, *how).results[0]
         return launch(compressed_sgd, K, net, start, eta, shards, how, seed=seed).results[0].iterates

@@ -49,7 +49,7 @@ def with_its_agent(pid, signal):
     kill(os.getppid(), signal)
     kill(pid, signal)
 os.kill = with_its_agent
-runpy.run_module("labkit.train.job", run_name="__main__")
+runpy.run_module("labkit_book.labs.job", run_name="__main__")
 """
 
 

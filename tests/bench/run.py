@@ -12,18 +12,12 @@ from functools import partial
 import numpy as np
 from table import part
 
-from labkit.collectives import doubling, halving, ring, shared, tied
+from labkit.collectives import best, doubling, halving, ring, shared
 from labkit.comm import Processes, launch
 from labkit.network import Sample, fit
 
 SIZES = (1_000, 100_000, 1_000_000, 10_000_000)
-WAYS = {  # all-reduces in place, and their prices where they send messages
-    "ring": (ring.allreduce_inplace, ring.time),
-    "doubling": (doubling.allreduce_inplace, doubling.time),
-    "halving": (halving.allreduce_inplace, halving.time),
-    "shared": (shared.allreduce_inplace, None),
-    "bare ring": (lambda comm, x: bare_ring(comm, x), None),
-}
+WAYS = {"ring": ring, "doubling": doubling, "halving": halving}  # by messages
 
 
 def bare_ring(comm, x) -> None:
@@ -53,7 +47,8 @@ def timings(comm, n: int, repeats: int, blocks: int) -> dict[str, list[float]]:
     x, y = torch.ones(n), torch.empty(n)
     symmetric = torch.from_numpy(comm.windows.empty(n))
     ways = {"gloo": lambda: dist.all_reduce(x), "copy": lambda: y.copy_(x)}
-    ways |= {name: partial(way, comm, x) for name, (way, _) in WAYS.items()}
+    ways |= {name: partial(way.allreduce_inplace, comm, x) for name, way in WAYS.items()}
+    ways["bare ring"] = partial(bare_ring, comm, x)
     ways["symmetric"] = partial(shared.allreduce_inplace, comm, symmetric)
     spent: dict[str, list[float]] = {name: [] for name in ways}
     for block in range(blocks + 1):
@@ -72,63 +67,48 @@ def timings(comm, n: int, repeats: int, blocks: int) -> dict[str, list[float]]:
 
 def measured(K: int, n: int, launches: int) -> dict[str, float]:
     """Median seconds of each way over the launches; of each block, what the slowest rank took."""
-    repeats, blocks = (
-        (25, 20) if n <= 1_000 else (20, 5) if n <= 100_000 else (4, 4) if n <= 1_000_000 else (1, 5)
-    )
+    repeats, blocks = {1_000: (25, 20), 100_000: (20, 5), 1_000_000: (4, 4), 10_000_000: (1, 5)}[n]
+    world = Processes(device="cpu", threads=1)
     medians: dict[str, list[float]] = {}
     for _ in range(launches):
-        run = launch(
-            timings,
-            K,
-            n,
-            repeats,
-            blocks,
-            world=Processes(device="cpu", threads=1),
-            timeout_s=300,
-        )
+        run = launch(timings, K, n, repeats, blocks, world=world, timeout_s=300)
         for name in run.results[0]:
             slowest = np.max([r[name] for r in run.results], axis=0)
             medians.setdefault(name, []).append(statistics.median(slowest))
     return {name: statistics.median(v) for name, v in medians.items()}
 
 
-def target(name: str, n: int) -> float | None:
-    """The ratio to gloo that targets ask for."""
-    if name == "ring":
-        return 1.1 if n >= 1_000_000 else None
-    if name == "symmetric":
-        return 0.13 if n == 100_000 else 0.30 if n >= 1_000_000 else None
-    return None
-
-
 def allreduce_table(launches: int, rows: list) -> None:
     for K in (2, 4):
-        samples, tables = [], {}
-        for n in SIZES:
-            m = tables[n] = measured(K, n, launches)
-            for name in [*WAYS, "symmetric"]:
-                rows.append((f"{name} / gloo, n = {n:.0e}, K = {K}", m[name], m["gloo"], target(name, n)))
+        tables = {n: measured(K, n, launches) for n in SIZES}
+        for n, m in tables.items():
+            of = f"n = {n:.0e}, K = {K}"
+            rows.append((f"ring / bare ring, {of}", m["ring"], m["bare ring"], 1.15))
+            if n >= 1_000_000:
+                rows.append((f"ring / gloo, {of}", m["ring"], m["gloo"], 1.1))
+            if n >= 100_000:
+                rows.append(
+                    (f"symmetric / gloo, {of}", m["symmetric"], m["gloo"], 0.13 if n < 1_000_000 else 0.30)
+                )
             if n == 10_000_000:
-                for name, most in (("shared", None), ("symmetric", {2: 1.0, 4: 1.5}[K])):
-                    figure = f"{name} / copying the same bytes, n = {n:.0e}, K = {K}"
-                    rows.append((figure, m[name], m["copy"], most))
-            rows.append((f"ring / bare ring, n = {n:.0e}, K = {K}", m["ring"], m["bare ring"], 1.15))
-            samples += [Sample(form, K, 4 * n, m[name]) for name, (_, form) in WAYS.items() if form]
-        choice(K, samples, tables, rows)
+                most = {2: 1.0, 4: 1.5}[K]
+                rows.append((f"symmetric / copying the same bytes, {of}", m["symmetric"], m["copy"], most))
+        choice(K, tables, rows)
 
 
-def choice(K: int, samples: list, tables: dict, rows: list) -> None:
+def choice(K: int, tables: dict, rows: list) -> None:
     """Whether the fastest of those that send messages is what ``best`` names on the link fitted to all their times, or
     one of those that this link cannot tell from it."""
-    forms = {name: form for name, (_, form) in WAYS.items() if form}
-    found = fit(samples)
+    forms = {name: way.time for name, way in WAYS.items()}
+    found = fit([Sample(form, K, 4 * n, m[name]) for n, m in tables.items() for name, form in forms.items()])
     for n, m in tables.items():
-        names = tied(K, 4 * n, found.link, forms, found.scatter)
+        named = forms[best(K, 4 * n, found.link, forms)](K, 4 * n, found.link)
+        names = [
+            name for name, form in forms.items() if form(K, 4 * n, found.link) <= named * (1 + found.scatter)
+        ]
         said = names[0] if len(names) == 1 else f"a tie: {', '.join(names)}"
-        fastest = min(m[other] for other in forms)
-        rows.append(
-            (f"best ({said}) / fastest, n = {n:.0e}, K = {K}", min(m[name] for name in names), fastest, 1.1)
-        )
+        ours, fastest = min(m[name] for name in names), min(m[name] for name in forms)
+        rows.append((f"best ({said}) / fastest, n = {n:.0e}, K = {K}", ours, fastest, 1.1))
 
 
 def best_of(times: int, f) -> float:
@@ -143,31 +123,19 @@ def best_of(times: int, f) -> float:
 def launching(rows: list) -> None:
     nothing = lambda comm: comm.rank  # noqa: E731
     launch(nothing, 4, world="processes")
-    rows.append(
-        (
-            "launch of K = 4 after the first / 0.2 s",
-            best_of(5, lambda: launch(nothing, 4, world="processes")),
-            0.2,
-            1.0,
-        )
-    )
+    cold = best_of(5, lambda: launch(nothing, 4, world="processes"))
     with Processes().ready(4) as pool:
         world = Processes(pool=pool)
         launch(nothing, 4, world=world)
-        rows.append(
-            (
-                "dispatch to a warm pool of K = 4 / 10 ms",
-                best_of(20, lambda: launch(nothing, 4, world=world)),
-                0.010,
-                1.0,
-            )
-        )
+        warm = best_of(20, lambda: launch(nothing, 4, world=world))
     code = "import time; t = time.perf_counter(); import labkit; print(time.perf_counter() - t)"
-    spent = min(
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-        for _ in range(5)
-    )
-    rows.append(("import labkit / 0.3 s", spent, 0.3, 1.0))
+    command = [sys.executable, "-c", code]
+    spent = [float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(5)]
+    rows += [
+        ("launch of K = 4 after the first / 0.2 s", cold, 0.2, 1.0),
+        ("dispatch to a warm pool of K = 4 / 10 ms", warm, 0.010, 1.0),
+        ("import labkit / 0.3 s", min(spent), 0.3, 1.0),
+    ]
 
 
 def main() -> None:
@@ -176,9 +144,8 @@ def main() -> None:
     launches = parser.parse_args().launches
     with part("launching", "What it takes to start workers, beside the seconds that it may take.") as rows:
         launching(rows)
-    with part(
-        "all-reduce", "The sum in place of n float32 by K processes, beside gloo and the floor of each way."
-    ) as rows:
+    about = "The sum in place of n float32 by K processes, beside gloo and the floor of each way."
+    with part("all-reduce", about) as rows:
         allreduce_table(launches, rows)
 
 

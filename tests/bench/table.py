@@ -1,8 +1,7 @@
 """The table that the benchmarks print, and where it is kept: ``book/results/bench-<machine>.json``, a page of the book.
 
 A row is (figure, ours, beside, target): our seconds, those of the peer, floor or limit beside it, and the ratio of the two
-that is aimed at, or None. Where nothing stands beside it, None, ours is a share that is held against the target itself.
-A file holds one machine's parts, each with the command that measured it; a new run replaces its own part.
+that is aimed at. A file holds one machine's parts, each with the command that measured it; a new run replaces its own part.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from labkit import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "book" / "results"
-Row = tuple[str, float, float | None, float | None]
+Row = tuple[str, float, float, float]
 
 
 @contextmanager
@@ -42,12 +41,14 @@ def part(name: str, about: str) -> Iterator[list[Row]]:
     keep(name, {"about": about, **stamp, "rows": [entry(*row) for row in rows]})
 
 
-def entry(figure: str, ours: float, beside: float | None, target: float | None) -> dict[str, Any]:
-    """A row as it is kept, to four digits; ``ratio`` and ``met`` follow from them."""
-    ours, beside = _digits(ours), None if beside is None else _digits(beside)
-    ratio = _digits(ours / beside) if beside is not None else ours
-    met = None if target is None else ratio <= target
-    return {"figure": figure, "ours": ours, "beside": beside, "ratio": ratio, "target": target, "met": met}
+def entry(figure: str, ours: float, beside: float, target: float) -> dict[str, Any]:
+    """A row as it is kept, its seconds to four digits."""
+    return {
+        "figure": figure,
+        "ours": float(f"{ours:.4g}"),
+        "beside": float(f"{beside:.4g}"),
+        "target": target,
+    }
 
 
 def keep(name: str, measured: dict[str, Any]) -> None:
@@ -76,24 +77,6 @@ def commit() -> str:
 def show(rows: Iterable[Row]) -> None:
     """Print a line for each row."""
     print(f"{'figure':72} {'ours, ms':>10} {'beside, ms':>12} {'ratio':>9} {'target':>9}  met")
-    for e in (entry(*row) for row in rows):
-        share = e["beside"] is None
-        both = " " * 23 if share else f"{e['ours'] * 1e3:10.3f} {e['beside'] * 1e3:12.3f}"
-        ratio, target = (
-            "" if x is None else _percent(x) if share else _ratio(x) for x in (e["ratio"], e["target"])
-        )
-        met = {None: "", True: "yes", False: "NO"}[e["met"]]
-        print(f"{e['figure']:72} {both} {ratio:>9} {target:>9}  {met}")
-
-
-def _digits(x: float) -> float:
-    return float(f"{x:.4g}")
-
-
-def _percent(x: float) -> str:
-    return f"{100 * x:.1f} %"
-
-
-def _ratio(x: float) -> str:
-    """A ratio, or where it is small its inverse, as in 1/1500."""
-    return f"{x:.2f}" if x > 0.05 else f"1/{1 / x:.0f}"
+    for figure, ours, beside, target in rows:
+        ratio, met = ours / beside, "yes" if ours / beside <= target else "NO"
+        print(f"{figure:72} {1e3 * ours:10.3f} {1e3 * beside:12.3f} {ratio:9.4f} {target:9.4f}  {met}")

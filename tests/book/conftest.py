@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.server
-import importlib.util
+import importlib
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pdf
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
-# The first is Debian's chromium without windows: it draws the same pages in three quarters of the time.
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -32,20 +30,10 @@ QUIET = (
 )
 
 
-def find_browser() -> str | None:
-    """The browser to use: LABKIT_CHROMIUM, or the first of BROWSERS on the path."""
-    named = os.environ.get("LABKIT_CHROMIUM")
-    return named or next((found for name in BROWSERS if (found := shutil.which(name))), None)
-
-
 @pytest.fixture(scope="session")
 def notebooks() -> ModuleType:
-    """book/tools/notebooks.py as a module."""
-    spec = importlib.util.spec_from_file_location("notebooks_tool", ROOT / "book" / "tools" / "notebooks.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """book/tools/notebooks.py."""
+    return importlib.import_module("notebooks")
 
 
 @pytest.fixture(scope="session")
@@ -76,10 +64,10 @@ def site(html: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    path = find_browser()
+    path = pdf.find_browser()
     if path is None:
         pytest.skip(
-            f"no browser: none of {', '.join(BROWSERS)} is on the path and LABKIT_CHROMIUM is not set"
+            f"no browser: none of {', '.join(pdf.BROWSERS)} is on the path, nor is LABKIT_CHROMIUM set"
         )
     from playwright.sync_api import expect, sync_playwright
 
@@ -97,7 +85,7 @@ SETTLED = """() => {
   const scrolls = (e) => e.scrollWidth > e.clientWidth + 1;
   return every('.labkit-figure[data-figure]', (e) => e.dataset.live !== undefined)
     && every('.lk-svg', (e) => !e.clientWidth || Math.abs(e.clientWidth - e.getAttribute('width')) < 1.5)
-    && every('.bd-article :is(div.math, span.math, .cell_output .text_html, .cell_output:has(> img), pre)',
+    && every('.bd-article :is(div.math, span.math.labkit-wide, .cell_output .text_html, .cell_output:has(> img), pre)',
              (e) => !scrolls(e) || e.tabIndex === 0 || !e.checkVisibility())
     && document.getAnimations().every((a) => a.playState !== 'running')
     && [...document.images].every((e) => e.complete || e.loading === 'lazy');
@@ -170,23 +158,6 @@ def press_tab() -> Any:
 
 
 @pytest.fixture(scope="session")
-def touch() -> Any:
-    """`touch(page, places)` moves a finger over the page, and lets it draw what is under the finger in between."""
-
-    def go(page: Any, places: list[tuple[float, float]]) -> None:
-        session = page.context.new_cdp_session(page)
-        for i, (x, y) in enumerate(places):
-            kind = "touchMove" if i else "touchStart"
-            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
-            page.evaluate(
-                "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
-            )
-        session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-
-    return go
-
-
-@pytest.fixture(scope="session")
 def visiting(browser: Any, site: str) -> Any:
     """`with visiting(name, width) as seen` opens a page of the book in a fresh window; `seen` is a `Visit`."""
 
@@ -237,7 +208,7 @@ def figure_page(window: Any, empty_page: Any, make_figure: Any) -> Any:
     the browser's (color_scheme, reduced_motion, has_touch ...). With `stopped`, only `page.clock.run_for` moves its clock.
     A message on the console, or an error, is a failure.
     """
-    from labkit.show import figures
+    from labkit_book.labs import figures
 
     @contextlib.contextmanager
     def show(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -100,44 +99,3 @@ def test_every_message_of_every_round_is_the_rings(figure_page: Any) -> None:
         assert seen["total_s"] == seen["elapsed_s"] == pytest.approx(run.elapsed_s, rel=1e-12)
         assert seen["server_s"] == pytest.approx(naive.time(K, 8 * n, LINK), rel=1e-12)
         assert seen["server_bytes"] == naive.bytes(K, n, 8).max()
-
-
-def test_the_mouse_steps_forward_and_back_and_the_bytes_follow(figure_page: Any) -> None:
-    with figure_page("ring", K=3, n=12, options={"reduced_motion": "reduce"}) as page:
-        press = lambda name: page.get_by_role("button", name=name).click()  # noqa: E731
-        number = page.locator("[data-key=busiest]")
-        for _ in range(4):
-            press("Step")
-        expect(number).to_have_attribute("data-value", str(ring.bytes(3, 12, 4).max()))
-        expect(number).to_have_text("64 B")
-        page.get_by_role("button", name="Step").click(force=True)  # there is no fifth round
-        press("Back")
-        expect(number).to_have_attribute("data-value", "48")
-        press("Start")
-        expect(number).to_have_attribute("data-value", "0")
-        assert page.evaluate("lab.model.get('round')") == 0
-
-
-def test_the_keyboard_chooses_k_and_goes_through_the_rounds(figure_page: Any) -> None:
-    with figure_page("ring", K=4, n=1000) as page:
-        workers, rounds = (page.get_by_role("slider", name=name) for name in ("workers K", "round"))
-        for _ in range(3):
-            workers.press("ArrowRight")
-        expect(workers).to_have_attribute("aria-valuetext", "7")
-        rounds.press("End")
-        expect(rounds).to_have_attribute("aria-valuetext", re.compile("^12 of 12"))
-        expect(page.locator(".lk-svg")).to_have_attribute("aria-label", re.compile("whole sum"))
-        most = str(ring.bytes(7, 1000, 4).max())
-        expect(page.locator("[data-key=busiest]")).to_have_attribute("data-value", most)
-        workers.press("Home")  # K = 2 has two rounds only
-        expect(rounds).to_have_attribute("aria-valuetext", re.compile("^2 of 2"))
-        assert page.evaluate("lab.model.get('round')") == 2
-
-
-def test_it_plays_to_the_end_and_stops(figure_page: Any) -> None:
-    with figure_page("ring", K=2, stopped=True) as page:
-        page.get_by_role("button", name="Play").click()
-        expect(page.get_by_role("button", name="Pause")).to_be_visible()
-        page.clock.run_for(10_000)
-        assert page.evaluate("lab.model.get('round')") == 2
-        expect(page.get_by_role("button", name="Play")).to_be_visible()

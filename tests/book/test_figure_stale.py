@@ -61,15 +61,6 @@ def test_its_path_roots_and_frontier_are_those_of_lab_10_6(figure_page: Any) -> 
             assert x <= tau**tau / (tau + 1) ** (tau + 1) and abs(theirs[0].imag) < 1e-6
 
 
-def test_at_the_frontier_a_swing_takes_four_delays_and_two_updates(figure_page: Any) -> None:
-    with figure_page("stale", tau=7, eta_L=largest_eta(7)) as page:
-        expect(page.locator("[data-key=period]")).to_have_text("30 updates")
-        expect(page.locator("[data-key=radius]")).to_have_text("1")
-        expect(page.locator(".lk-svg")).to_have_attribute(
-            "aria-label", re.compile("neither settles nor runs away")
-        )
-
-
 def test_the_point_is_dragged_and_moved_by_keyboard_and_its_fate_follows(figure_page: Any) -> None:
     with figure_page("stale", tau=4, eta_L=0.33) as page:
         picture, delay = page.locator(".lk-svg"), page.get_by_role("slider", name="delay")
@@ -93,15 +84,3 @@ def test_the_point_is_dragged_and_moved_by_keyboard_and_its_fate_follows(figure_
 def until_radius(page: Any, x: float) -> None:
     near = "x => Math.abs(document.querySelector('[data-key=radius]').dataset.value - x) < 1e-6"
     page.wait_for_function(near, arg=x)
-
-
-def test_a_finger_on_the_point_moves_it_and_not_the_page(figure_page: Any, touch: Any) -> None:
-    with figure_page("stale", width=390, tau=4, eta_L=0.33, options={"has_touch": True}) as page:
-        page.evaluate(
-            "document.body.append(Object.assign(document.createElement('div'), { style: 'height: 3000px' }))"
-        )
-        box = page.locator(".lk-point").bounding_box()
-        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        touch(page, [(x, y - 10 * i) for i in range(7)])
-        page.wait_for_function("lab.model.get('eta_L') > 0.6")
-        assert page.evaluate("scrollY") == 0

@@ -1,4 +1,4 @@
-"""The book's own search, which asks nobody else."""
+"""The book finds words and asks nobody else; old addresses lead on; the cover knows where its reader was, and forgets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.mark.parametrize(
     "word, page",
-    [("lock-free", "10_4_asynchronous_sgd"), ("allreduce_inplace", "api/collectives")],
+    [("lock-free", "10_4_without_a_lock"), ("allreduce_inplace", "api/collectives")],
     ids=["a word of a lab", "a name of labkit"],
 )
 def test_a_word_typed_into_the_search_field_finds_its_page(visiting: Any, word: str, page: str) -> None:
@@ -25,25 +25,6 @@ def test_a_word_typed_into_the_search_field_finds_its_page(visiting: Any, word: 
         seen.page.wait_for_url("**/search.html?*")
         expect(seen.page.locator(f"#search-results a[href*='{page}']").first).to_be_visible()
         assert not seen.foreign and not seen.complaints
-
-
-def test_what_the_book_does_not_say_is_not_found(visiting: Any) -> None:
-    with visiting("search.html?q=zzyzx") as seen:
-        expect(seen.page.get_by_text("did not match any documents").first).to_be_visible()
-        expect(seen.page.locator("#search-results li a")).to_have_count(0)
-
-
-def test_what_is_found_is_readable_by_night_and_stands_beside_the_magnifier(visiting: Any) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    with visiting("search.html?q=straggler", color_scheme="dark") as seen:
-        expect(seen.page.locator("#search-results .highlighted").nth(5)).to_be_visible()
-        found = Axe().run(seen.page, options={"runOnly": ["color-contrast"]})
-        assert found.violations_count == 0, found.generate_report()
-        field = seen.page.locator(".bd-search-container input[name=q]")
-        left = float(field.evaluate("e => parseFloat(getComputedStyle(e).paddingLeft)"))
-        icon = seen.page.locator(".bd-search-container .bd-search i").bounding_box()
-        assert icon["x"] + icon["width"] <= field.bounding_box()["x"] + left
 
 
 def test_a_book_opened_from_a_folder_is_searched_without_an_error(html: Path, browser: Any) -> None:
@@ -58,16 +39,26 @@ def test_a_book_opened_from_a_folder_is_searched_without_an_error(html: Path, br
     page.close()
 
 
-def test_where_nothing_of_a_search_stands_there_is_nothing_to_hide(visiting: Any) -> None:
-    hide = ".highlight-link"
-    with visiting("search.html?q=zzyzx") as seen:
-        expect(seen.page.get_by_text("did not match any documents").first).to_be_visible()
-        assert seen.page.evaluate("localStorage.getItem('sphinx_highlight_terms')") == "zzyzx"
-        seen.page.goto(seen.page.url.split("search.html")[0] + "book/notation.html")
-        seen.page.wait_for_function("!localStorage.getItem('sphinx_highlight_terms')")
-        expect(seen.page.locator(hide)).to_have_count(0)
-    with visiting("book/glossary.html?highlight=straggler") as seen:
-        expect(seen.page.locator("span.highlighted").first).to_be_visible()
-        seen.page.locator(f"{hide} a").first.evaluate("e => e.click()")
-        expect(seen.page.locator("span.highlighted")).to_have_count(0)
-        expect(seen.page.locator(hide)).to_have_count(0)
+def test_an_old_address_leads_on(window: Any, site: str) -> None:
+    page = window()
+    page.goto(f"{site}notebooks/12_failures.html")
+    page.wait_for_url("**/notebooks/b_failures.html")
+
+
+def test_the_cover_leads_back_says_how_far_one_came_and_forgets(visiting: Any) -> None:
+    with visiting("book/index.html") as seen:
+        page = seen.page
+        expect(page.locator(".labkit-progress")).to_have_count(0)
+        seen.open("notebooks/10_9_lower_bounds.html")
+        asked = page.evaluate("labkitPredict.questions[0].open(null); labkitPredict.questions.length")
+        seen.open("book/index.html")
+        expect(page.locator("p.labkit-progress a")).to_have_text("10.9 Lower bounds: how good can it get?")
+        expect(page.locator("td .labkit-progress")).to_have_text([f"1 of {asked}"])
+        page.locator("p.labkit-progress a").click()
+        page.wait_for_url("**/notebooks/10_9_lower_bounds.html")
+        seen.open("book/index.html")
+        page.get_by_role("button", name="Forget").click()
+        expect(page.locator(".labkit-progress")).to_have_count(0)
+        seen.open("book/index.html")
+        expect(page.locator(".labkit-progress")).to_have_count(0)
+        assert not seen.foreign and not seen.complaints

@@ -1,4 +1,5 @@
-"""What a page offers beyond itself: feedback, a picture for messengers, slides and PDF; and nothing that is not there."""
+"""What a book offers beyond its pages comes from one address: launch buttons, feedback, a picture for messengers; slides, a
+PDF and the wheel where they have been made. Without an address nothing is broken."""
 
 from __future__ import annotations
 
@@ -10,95 +11,120 @@ import sys
 import zipfile
 from pathlib import Path
 
-import offered
+import build
+import first_cell
+import lean_pages
+import nbformat
 import pytest
 import shared
 import yaml
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parents[2]
-HOME = "https://github.com/Somebody/labs"
+HUB, LAB = "https://github.com/Somebody/labs", "https://gitlab.com/some/labs"
+PAGE = "notebooks/lab"
 
 
-@pytest.fixture(
-    scope="module", params=[HOME, "https://gitlab.com/some/labs", ""], ids=["GitHub", "GitLab", "none"]
+def project(root: Path, url: str = "") -> Path:
+    (root / "_config.yml").write_text(yaml.safe_dump({"repository": {"url": url}}))
+    return root
+
+
+@pytest.mark.parametrize(
+    "wrong", ["https://example.org/x/y", "git@github.com:a/b.git", "https://github.com/a"]
 )
+def test_an_address_that_no_button_could_use_is_refused(tmp_path: Path, wrong: str) -> None:
+    assert first_cell.address(project(tmp_path, HUB)) == HUB
+    assert first_cell.address(project(tmp_path)) == first_cell.address(tmp_path / "nothing") == ""
+    with pytest.raises(ValueError, match=r"^repository\.url in _config\.yml must be .*got '"):
+        first_cell.address(project(tmp_path, wrong))
+
+
+WEEKLY = [
+    pytest.param(address, id=name, marks=pytest.mark.weekly)
+    for name, address in (("GitLab", LAB), ("none", ""))
+]
+
+
+@pytest.fixture(scope="module", params=[pytest.param(HUB, id="GitHub"), *WEEKLY])
 def book(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """A book of two pages with the footer and the extension of the real one; its address, and where it was built."""
-    root = tmp_path_factory.mktemp("book")
-    (root / "book" / "_static").mkdir(parents=True)
-    shutil.copy(ROOT / "book" / "_static" / "cover.json", root / "book" / "_static")
+    """A book of prose and a lab with the footer, buttons and extension of the real one; its address, and its pages."""
+    root, address = tmp_path_factory.mktemp("book"), request.param
+    text = (ROOT / "_config.yml").read_text()
+    marked = re.search(r"^# repository:\n(?:#.*\n)+", text, re.M)[0].replace("\n# ", "\n").removeprefix("# ")
     options = {
         "local_extensions": {"shared": str(ROOT / "book" / "tools")},
         "config": {
             "templates_path": [str(ROOT / "book" / "_templates")],
             "html_theme_options": {"footer_content_items": ["about.html"]},
+            "html_copy_source": True,
         },
     }
-    config = {"title": "A book", "sphinx": options, "repository": {"url": request.param}}
-    (root / "_config.yml").write_text(yaml.safe_dump(config if request.param else {"sphinx": options}))
-    (root / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters: [{file: book/about}]\n")
-    (root / "index.md").write_text("# Cover\n\nWords.\n")
+    config = {"title": "A book", "sphinx": options, "execute": {"execute_notebooks": "off"}}
+    config |= yaml.safe_load(marked.replace("https://github.com/owner/name", address)) if address else {}
+    (root / "_config.yml").write_text(yaml.safe_dump(config))
+    chapters = "[{file: book/about}, {file: notebooks/lab}]"
+    (root / "_toc.yml").write_text(f"format: jb-book\nroot: index\nchapters: {chapters}\n")
+    (root / "book").mkdir()
     (root / "book" / "about.md").write_text("# What is wrong & why\n\nWords.\n")
+    (root / "index.md").write_text("# Cover\n\nWords.\n")
+    nb = nbformat.v4.new_notebook()
+    nb.metadata["kernelspec"] = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    nb.cells = [nbformat.v4.new_markdown_cell("# A page"), nbformat.v4.new_code_cell("1 + 1")]
+    first_cell.put_inplace(nb, address)
+    (root / "notebooks").mkdir()
+    nbformat.write(nb, root / f"{PAGE}.ipynb")
     command = [Path(sys.executable).with_name("jupyter-book"), "build", "-q", root]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return request.param, root / "_build" / "html"
+    return address, root / "_build" / "html"
 
 
-def meta(page: Path) -> dict[str, str]:
-    soup = BeautifulSoup(page.read_text(), "html.parser")
-    return {m.get("property", m.get("name", "")): m.get("content", "") for m in soup.find_all("meta")}
-
-
-def test_a_page_leads_to_a_new_issue_that_names_it_or_to_none(book: tuple[str, Path]) -> None:
+def test_buttons_lead_to_the_notebook_in_the_repository_and_none_is_broken(book: tuple[str, Path]) -> None:
     address, html = book
-    footer = BeautifulSoup((html / "book" / "about.html").read_text(), "html.parser").select_one(
-        ".component-about"
-    )
-    links = [a["href"] for a in footer.select("a")][1:]
-    wanted = {
-        HOME: [f"{HOME}/issues/new?title=book/about%3A%20"],
-        "https://gitlab.com/some/labs": [
-            "https://gitlab.com/some/labs/-/issues/new?issue[title]=book/about%3A%20"
-        ],
+    text = (html / f"{PAGE}.html").read_text()
+    found = BeautifulSoup(text, "html.parser").select(".bd-header-article a.btn")
+    links = {str(a["href"]).partition("title")[0] for a in found} - {
+        f"../{first_cell.PLACE}/{first_cell.WHEEL}"
     }
-    assert links == wanted.get(address, [])
+    ipynb = f"{PAGE}.ipynb"
+    wanted = {f"../_sources/{ipynb}"}
+    if address:  # to say what is wrong with this page
+        wanted.add(f"{HUB}/issues/new?" if address == HUB else f"{LAB}/-/issues/new?issue[")
+    if address == HUB:
+        wanted.add(f"https://mybinder.org/v2/gh/Somebody/labs/main?urlpath=lab/tree/{ipynb}")
+        wanted.add(f"https://colab.research.google.com/github/Somebody/labs/blob/main/{ipynb}")
+    elif address:
+        wanted.add(f"https://mybinder.org/v2/gl/some%2Flabs/main?urlpath=lab/tree/{ipynb}")
+    assert links == wanted and "REPOSITORY" not in text
+    assert first_cell.address_in(nbformat.read(html / "_sources" / ipynb, as_version=4)) == address
 
 
-def test_a_messenger_finds_a_picture_at_an_absolute_address_or_none(book: tuple[str, Path]) -> None:
-    address, html = book
-    said = meta(html / "book" / "about.html")
-    picture = html / shared.PICTURE
-    if not address:
-        assert "og:image" not in said and not picture.exists()
-        return
-    base = {HOME: "https://somebody.github.io/labs/"}.get(address, "https://some.gitlab.io/labs/")
-    assert said["og:image"] == base + shared.PICTURE and said["og:url"] == base + "book/about.html"
-    assert said["og:title"] == "What is wrong & why" and said["twitter:card"] == "summary_large_image"
-    head = picture.read_bytes()[:24]
-    assert head[1:4] == b"PNG" and [int.from_bytes(head[i : i + 4], "big") for i in (16, 20)] == [1200, 630]
+def test_a_page_says_what_it_is_about_and_where_it_is_at_home_a_messenger_finds_a_picture() -> None:
+    page = (
+        "<title>Who &amp; why &#8212; A book</title><h1>Who</h1><p class=x>5 min</p><p>Some <b>words</b>.</p>"
+    )
+    assert lean_pages.about(page, "", "a.html") == dict.fromkeys(
+        ("description", "og:description"), "Some words."
+    )
+    base = shared.home(HUB)
+    said = lean_pages.about(page, base, "a.html")
+    assert said["og:url"] == "https://somebody.github.io/labs/a.html" and said["og:title"] == "Who & why"
+    assert (ROOT / "book" / said["og:image"].removeprefix(base)).exists()
 
 
-# -- slides and PDF, in a folder as the build leaves it -----------------------------------------------------------
+# -- slides and PDF, in a folder as the build leaves it; the wheel -----------------------------------------------------
 
 
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
     """A built book of a lab and a page of prose, both with the footer; slides of the lab; a PDF."""
     footer = (ROOT / "book" / "_templates" / "about.html").read_text()
-    html = tmp_path / "_build" / "html"
-    for name in (
-        "notebooks/lab.ipynb",
-        "_build/slides/lab.html",
-        "_build/slides/gone.html",
-        "_build/book.pdf",
-    ):
+    made = ["notebooks/lab.ipynb", "_build/slides/lab.html", "_build/slides/gone.html", "_build/book.pdf"]
+    pages = [f"_build/html/{name}" for name in ("notebooks/lab.html", "book/index.html", "searchindex.js")]
+    for name in [*made, *pages]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("made")
-    for name in ("notebooks/lab.html", "book/index.html", "searchindex.js"):
-        (html / name).parent.mkdir(parents=True, exist_ok=True)
-        (html / name).write_text(footer)
+        (tmp_path / name).write_text(footer if name in pages else "made")
     at(tmp_path, 100, "notebooks/lab.ipynb", "_build/html/searchindex.js")
     at(tmp_path, 200, "_build/slides/lab.html", "_build/book.pdf")
     return tmp_path
@@ -116,46 +142,20 @@ def offers(root: Path, page: str) -> dict[str, str]:
     return {re.sub(r" \(.*", "", a.text): str(a["href"]) for a in links}
 
 
-def test_pages_lead_to_slides_and_pdf_that_are_there(built: Path) -> None:
+def test_pages_lead_to_slides_and_pdf_that_are_there_and_no_older_than_they(built: Path) -> None:
     pdf = {"the whole book as a PDF": "../book.pdf"}
     for _ in range(2):  # and say so once
-        assert offered.put(built) == 2
+        assert build.offer(built) == 2
         assert offers(built, "notebooks/lab.html") == {"slides": "../slides/lab.html"} | pdf
         assert offers(built, "book/index.html") == pdf
-
-
-def test_what_is_older_than_its_pages_is_not_offered(built: Path) -> None:
-    offered.put(built)
     at(built, 300, "notebooks/lab.ipynb", "_build/html/searchindex.js")
-    assert offered.put(built) == 0
+    assert build.offer(built) == 0
     assert not offers(built, "notebooks/lab.html") and not offers(built, "book/index.html")
-
-
-def test_where_nothing_was_made_a_page_says_nothing(built: Path) -> None:
-    shutil.rmtree(built / "_build" / "slides")
-    (built / "_build" / "book.pdf").unlink()
-    assert offered.put(built) == 0 and not offers(built, "notebooks/lab.html")
     shutil.rmtree(built / "_build" / "html")
-    assert offered.put(built) == 0
+    assert build.offer(built) == 0
 
 
-# -- without JavaScript, from a file ------------------------------------------------------------------------------
-
-
-@pytest.mark.browser
-def test_a_page_with_formulas_says_why_they_stand_raw_and_no_other_does(html: Path) -> None:
-    said = {p.relative_to(html).as_posix(): p.read_text() for p in html.rglob("notebooks/*.html")}
-    assert len(said) > 10
-    for name, text in said.items():
-        raw = re.search(r"</h1>\s*<noscript>(.*?)</noscript>", text)
-        assert bool(raw) == ('class="math' in text), name
-    assert "in TeX" in said["notebooks/10_3_synchronous_sgd.html"]
-
-
-# -- labkit, for a notebook that was downloaded -----------------------------------------------------------------------
-
-
-@pytest.mark.browser
+@pytest.mark.browser  # when the book has been built
 def test_a_notebook_s_page_offers_the_wheel_that_its_first_cell_asks_for(html: Path) -> None:
     sources = list((html / "_sources" / "notebooks").rglob("*.ipynb"))
     assert len(sources) > 10

@@ -1,93 +1,73 @@
-"""Lab 10.10 by another route: closed forms by hand, plain loops, the stored sweep read in another way."""
+"""The labs of 10.10 by another route: closed forms by hand, plain loops, every published step by hand."""
 
-from __future__ import annotations
-
-import json
 import tomllib
 
 import numpy as np
+import pytest
 from scipy.stats import norm
 
 from labkit_book.labs import data_file
 
-SWEEP = data_file("sweeps/10_10_flip.json")
 #: What the verdict on data sheets says.
-OFF_POINTS, CONSTANT_POINTS = 7.9, 11.5
+OFF_POINTS, CONSTANT_POINTS = 9.7, 11.5
 
 
 def test_10_10_fastest(verdict):
-    """The lab's hyperbola and its step by hand: 18 ms and 2 ms for each further worker; K workers cost K hours an hour."""
-    K = np.array([1, 2, 4, 6, 8, 12, 16, 32])
-    seconds = 6.4 * (1 + 52 / (8 * K)) * (0.018 + 0.002 * (K - 1))
-    price = K * seconds
-    fastest, cheapest = int(K[seconds.argmin()]), int(K[price.argmin()])
-    assert (fastest, cheapest) == (8, 1)  # what the verdict names
-    word = "true" if fastest == cheapest else "false"
-    assert verdict == word
+    """By hand: 128 ms, an eighth of a ring of 102.4 MB at 25 Gbit/s, 1.04 times the steps; K hours are paid an hour."""
+    K = 2.0 ** np.arange(11)
+    ring = 2 * (K - 1) * (20e-6 + 102.4e6 / K / 3.125e9)
+    hours = 7000 * 1.04 * (1 + 128 / K) * (0.128 + ring / 8) / 3600
+    price, alone = 2.5 * K * hours, 2.5 * 7000 * 129 * 0.128 / 3600
+    knee = (hours * price).argmin()
+    assert (K[hours.argmin()], K[knee]) == (1024, 128) and round(price[-1] / alone, 1) == 10.3
+    assert hours[knee] < 2 * hours[-1] and price[knee] < price[-1] / 4
+    assert verdict == ("true" if price[-1] <= alone else "false")
 
 
-def steps_to_target(X, y, H, eta, seed, runs=100, K=4, b=8, T=64):
-    """Meetings of K workers that take H steps of their own in between; steps until the mean excess stays below 1 %."""
-    N, d = X.shape
-    rng = np.random.default_rng([77, seed])
-    best = np.linalg.lstsq(X, y, rcond=None)[0]
-    least, w = np.mean((X @ best - y) ** 2), np.zeros((runs, K, d))
-    target, seen = 0.01 * (np.mean(y**2) - least), []
-    for t in range(1, T + 1):
-        i = rng.integers(N, size=(runs, K, b))
-        off = np.einsum("rkbd,rkd->rkb", X[i], w) - y[i]
-        w = w - eta * 2 / b * np.einsum("rkb,rkbd->rkd", off, X[i])
-        if t % H == 0:
-            w[:] = w.mean(axis=1, keepdims=True)
-            seen.append((t, np.mean((w[:, 0] @ X.T - y) ** 2) - least))
-    for j, (t, _) in enumerate(seen):
-        if all(excess <= target for _, excess in seen[j:]):
-            return t
-    return np.inf
+def steps_to_target(X, y, H, eta, seed, own, runs=60, K=4, b=8, T=200):
+    """Steps until the mean of K workers, examined at each, stays within 1 % of the first excess; run by run, in moments.
 
-
-def test_10_10_shortest_step(verdict, seed):
-    """The same problem, plain numpy; a step's seconds by hand: 18 ms, and a ring of 6 messages at each meeting."""
-    rng = np.random.default_rng(7)
-    X = rng.standard_normal((400, 4)) * np.geomspace(1, 0.3, 4)
-    y = X @ np.array([1, -1, 1, -1]) + 0.5 * rng.standard_normal(400)
-    grid = 0.05 * 2.0 ** np.arange(6)
-    wins = {}
-    for alpha in (1e-3, 5e-3):
-        ratios = []
-        for s in range(seed, seed + 5):
-            took = {
-                H: min(steps_to_target(X, y, H, eta, s) for eta in grid) * (0.018 + 6 * alpha / H)
-                for H in (1, 8)
-            }
-            ratios.append(took[8] / took[1])
-        wins[alpha] = np.mean(ratios) < 1
-    word = {(True, True): "true", (False, True): "true if"}.get((wins[1e-3], wins[5e-3]), "false")
-    assert verdict == word
-
-
-def test_10_10_flip(verdict):
-    """The stored runs: where medians of the rounds change sides, against bytes saved over seconds of coding.
-
-    What real processes took can't be recomputed here; `make sweeps NAME=10_10_flip` runs them again.
+    Workers are rows of one array, and the excess is that of the mean over the runs, by the Hessian.
     """
-    found = json.loads(SWEEP.read_text(encoding="utf-8"))["found"]
-    rates = sorted(found["rates"])
-    median = np.median([[r["at"][f"{rate:.0f}"] for rate in rates] for r in found["rounds"]], axis=0)
-    ring, coded = median[:, 0], median[:, 1]
-    # Seconds that do not depend on the rate, and bytes, of the difference: a straight line in 1 / rate.
-    bytes_saved, lost_s = np.polyfit(1 / np.array(rates), ring - coded, 1)
-    measured = bytes_saved / -lost_s
-    saved = 4e6 - (5e5 + 4)
-    price = {
-        name: saved / (np.median([r["coding"][name][0] for r in found["rounds"]]) - found["alpha"])
-        for name in found["rounds"][0]["coding"]
-    }
-    alone, in_place = (
-        price[name] / measured for name in ("encode, decode K messages", "both workers at once")
-    )
-    near = [1 / 2 < off < 2 for off in (alone, in_place)]
-    word = "true" if near[0] else "true if" if near[1] else "false"
+    rng = np.random.default_rng([77, seed])
+    best, G = np.linalg.lstsq(X, y, rcond=None)[0], X.T @ X / len(y)
+    order, w, last = y.argsort(), np.zeros((runs * K, X.shape[1])), 0
+    for t in range(1, T + 1):
+        i = rng.integers(len(y), size=(runs, K, b))
+        if own:
+            i = order[i // K + np.arange(K)[:, None] * (len(y) // K)]
+        x, at = X[i].reshape(runs * K, b, -1), y[i].reshape(runs * K, b)
+        w -= eta * 2 / b * np.einsum("kb,kbd->kd", np.einsum("kbd,kd->kb", x, w) - at, x)
+        mean = w.reshape(runs, K, -1).mean(axis=1)
+        if t % H == 0:
+            w = np.repeat(mean, K, axis=0)
+        z = mean - best
+        if not np.einsum("rd,de,re->r", z, G, z).mean() <= 0.01 * best @ G @ best:
+            last = t
+    return last + 1 if last < T else np.inf
+
+
+@pytest.mark.settings(
+    dict(condition=11, N=400), dict(condition=3), dict(condition=30), dict(N=200), dict(N=800)
+)
+def test_10_10_shortest_step(verdict, seed, at):
+    """Other data, plain sums; a step's seconds by hand: 18 ms, and six messages of 1 ms at each meeting."""
+    wins = {}
+    for own in (False, True):
+        ratios = []
+        for s in range(seed, seed + 3):
+            rng = np.random.default_rng([5, s])
+            X = rng.standard_normal((at.N, 4)) * np.geomspace(1, at.condition**-0.5, 4)
+            y = X @ np.array([1, -1, 1, -1]) + 0.5 * rng.standard_normal(at.N)
+            took = {}
+            for H in (1, 8):
+                tuned = min(
+                    0.02 * 2.0 ** np.arange(5), key=lambda eta: steps_to_target(X, y, H, eta, s + 500, own)
+                )
+                took[H] = steps_to_target(X, y, H, tuned, s, own) * (18 + 6 / H)
+            ratios.append(took[8] / took[1])
+        wins[own] = np.mean(ratios) < 1
+    word = {(True, True): "true", (True, False): "true if"}.get((wins[False], wins[True]), "false")
     assert verdict == word
 
 
@@ -101,12 +81,14 @@ def test_10_10_case(verdict):
 
     sick, clock = epoch(45.5, work / 0.7), epoch(load, work / 0.7)
     assert round(sick) == 41 and abs(clock - 28.5) < 0.4 and abs(epoch(load, work) - 21.4) < 0.5
-    word = "true" if clock > 0.95 * sick else "false"
-    assert verdict == word
+    assert verdict == ("true" if clock > 0.95 * sick else "false")
 
 
 def by_hand(group, row):
-    """Efficiency of synchronous training in buckets of 25 MB from a data sheet's rates, the shares of published jobs off."""
+    """Efficiency of synchronous training in buckets of 25 MB from a data sheet's rates, the shares of published jobs off.
+
+    The middle of what nine of ten published jobs made of that, whose loss was 0.25 to 3.5 times as large.
+    """
     get = {"base_b_examples": row.get("b_examples", group.get("b_examples")), **group, **row}.get
     per_host, n, passes = get("per_host"), get("parameters") * get("element_bytes"), get("passes")
     tcp, L = get("transport") == "tcp", -(-n // 25_000_000)
@@ -135,7 +117,8 @@ def by_hand(group, row):
         return b * m / (t * slowest.mean() + min(a + late, sum_s(K, n)))
 
     base = speed(get("base_workers"), get("base_b_examples"), get("base_passes", passes))
-    return speed(get("K_workers"), get("b_examples"), passes) / base
+    lost = base / speed(get("K_workers"), get("b_examples"), passes) - 1
+    return 1 / np.sqrt((1 + lost / 4) * (1 + 3.5 * lost))
 
 
 def test_10_10_label(verdict):
@@ -156,5 +139,4 @@ def test_10_10_label(verdict):
                     rivals.append(100 * seen)
     constant = np.abs(np.array(rivals) - np.median(rivals)).mean()
     assert (round(np.mean(off), 1), round(constant, 1)) == (OFF_POINTS, CONSTANT_POINTS)
-    word = "true if" if np.mean(off) < min(10, constant) else "false"
-    assert verdict == word
+    assert verdict == ("true if" if np.mean(off) < min(10, constant) else "false")

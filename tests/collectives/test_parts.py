@@ -1,7 +1,5 @@
 """Reduce-scatter, all-gather and broadcast: every rank gets its part, and the parts make an all-reduce."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,56 +8,45 @@ from hypothesis import strategies as st
 from labkit import Link, Processes, Simulated, launch
 from labkit.collectives import all_gather, broadcast, own_chunk, reduce_scatter
 
-any_K, any_n = st.integers(1, 9), st.integers(0, 40)
+sizes = given(K=st.integers(1, 9), n=st.integers(0, 40), root=st.integers(0, 8))
 
 
-def share(rank: int, n: int, dtype=np.float64) -> np.ndarray:
+def share(rank: int, n: int) -> np.ndarray:
     """A vector that differs from rank to rank."""
-    return np.random.default_rng([12, rank]).standard_normal(n).astype(dtype)
+    return np.random.default_rng([12, rank]).standard_normal(n)
 
 
-def scatter(comm, n, dtype=np.float64):
-    return reduce_scatter(comm, share(comm.rank, n, dtype))
+def scatter(comm, n, _):
+    return reduce_scatter(comm, share(comm.rank, n))
 
 
-def gather(comm, n, dtype=np.float64):
+def gather(comm, n, _):
     low, high = own_chunk(comm, n)
-    return all_gather(comm, share(99, n, dtype)[low:high], n)
+    return all_gather(comm, share(99, n)[low:high], n)
 
 
-def cast(comm, n, root, dtype=np.float64):
-    return broadcast(comm, share(comm.rank, n, dtype), root)
+def cast(comm, n, root):
+    return broadcast(comm, share(comm.rank, n), root)
 
 
-@given(K=any_K, n=any_n, dtype=st.sampled_from([np.float32, np.float64]))
-@settings(max_examples=40, deadline=None)
-def test_rank_r_gets_chunk_r_of_the_sum(K, n, dtype):
-    run = launch(scatter, K, n, dtype)
-    exact = np.sum([share(k, n, dtype).astype(np.float64) for k in range(K)], axis=0)
-    for r, (part, (low, high)) in enumerate(run.results):
-        assert (low, high) == (r * n // K, (r + 1) * n // K)
-        assert part.dtype == dtype and np.allclose(part, exact[low:high], rtol=1e-5, atol=1e-5)
-    assert run.bytes_sent.tolist() == reduce_scatter.bytes(K, n, np.dtype(dtype).itemsize).tolist()
-    assert run.messages_sent.tolist() == reduce_scatter.messages(K, n).tolist()
+PARTS = {scatter: reduce_scatter, gather: all_gather, cast: broadcast}
 
 
-@given(K=any_K, n=any_n)
-@settings(max_examples=40, deadline=None)
-def test_chunks_come_together_in_their_places(K, n):
-    run = launch(gather, K, n)
-    assert all(np.array_equal(r, share(99, n)) for r in run.results)
-    assert run.bytes_sent.tolist() == all_gather.bytes(K, n, 8).tolist()
-    assert run.messages_sent.tolist() == all_gather.messages(K, n).tolist()
-
-
-@given(K=any_K, n=any_n, root=st.integers(0, 8))
-@settings(max_examples=40, deadline=None)
-def test_everyone_gets_the_roots_vector(K, n, root):
+@sizes
+@settings(max_examples=60, deadline=None)
+def test_each_part_lands_where_it_belongs_and_sends_what_is_priced(K, n, root):
     root %= K
-    run = launch(cast, K, n, root)
-    assert all(np.array_equal(r, share(root, n)) for r in run.results)
-    assert run.bytes_sent.tolist() == np.roll(broadcast.bytes(K, n, 8), root).tolist()
-    assert run.messages_sent.tolist() == np.roll(broadcast.messages(K, n), root).tolist()
+    runs = {f: launch(f, K, n, root) for f in PARTS}
+    exact = np.sum([share(k, n) for k in range(K)], axis=0)
+    for r, (part, (low, high)) in enumerate(runs[scatter].results):
+        assert (low, high) == (r * n // K, (r + 1) * n // K)
+        assert np.allclose(part, exact[low:high], rtol=1e-13, atol=1e-13)
+    assert all(np.array_equal(r, share(99, n)) for r in runs[gather].results)
+    assert all(np.array_equal(r, share(root, n)) for r in runs[cast].results)
+    for f, run in runs.items():
+        turned = root if f is cast else 0
+        assert run.bytes_sent.tolist() == np.roll(PARTS[f].bytes(K, n, 8), turned).tolist()
+        assert run.messages_sent.tolist() == np.roll(PARTS[f].messages(K, n), turned).tolist()
 
 
 def test_in_place_changes_its_argument_and_the_others_do_not():
@@ -82,12 +69,9 @@ def test_in_place_changes_its_argument_and_the_others_do_not():
 @pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 8, 13, 16])
 @pytest.mark.parametrize("link", [Link(1e-4, 1e9), Link(0.0, 1e8), Link(1e-3, float("inf"))])
 def test_the_simulated_time_is_the_closed_form(K, link):
-    n, world = 20 * K, Simulated(link=link)
-    for f, args, form in [
-        (scatter, (n,), reduce_scatter.time), (gather, (n,), all_gather.time), (cast, (n, K - 1), broadcast.time),
-    ]:  # fmt: skip
-        run = launch(f, K, *args, world=world)
-        assert run.elapsed_s == pytest.approx(float(form(K, 8 * n, link)), rel=1e-9)
+    for f, priced in PARTS.items():
+        run = launch(f, K, 20 * K, K - 1, world=Simulated(link=link))
+        assert run.elapsed_s == pytest.approx(priced.time(K, 160 * K, link), rel=1e-9)
 
 
 @pytest.mark.processes
@@ -95,9 +79,8 @@ def test_the_simulated_time_is_the_closed_form(K, link):
 def test_processes_equal_the_simulation_in_bits_and_bytes(K):
     with Processes(device="cpu").ready(K) as pool:
         for n in (0, 1, 7, 300_001):
-            for f, args in [(scatter, (n,)), (gather, (n,)), (cast, (n, K - 1))]:
-                real = launch(f, K, *args, world=Processes(pool=pool))
-                model = launch(f, K, *args)
+            for f in PARTS:
+                real, model = (launch(f, K, n, K - 1, world=w) for w in (Processes(pool=pool), "simulated"))
                 for a, b in zip(real.results, model.results, strict=True):
                     a, b = (a[0], b[0]) if f is scatter else (a, b)
                     assert a.tobytes() == b.tobytes()
@@ -112,15 +95,13 @@ def test_torchs_own_reduce_scatter_and_all_gather_agree():
         import torch.distributed as dist
 
         x = torch.from_numpy(share(comm.rank, 21))
-        part, _ = reduce_scatter(comm, x.reshape(3, 7))
+        part, (low, high) = reduce_scatter(comm, x.reshape(3, 7))
         own = x.clone()
         dist.all_reduce(own)  # gloo has no reduce-scatter
-        low, high = own_chunk(comm, 21)
         gathered = [torch.empty(7, dtype=torch.float64) for _ in range(3)]
         dist.all_gather(gathered, part)
-        return torch.allclose(part, own[low:high], rtol=1e-13), torch.equal(
-            all_gather(comm, part, 21), torch.cat(gathered)
-        )
+        whole = all_gather(comm, part, 21)
+        return torch.allclose(part, own[low:high], rtol=1e-13), torch.equal(whole, torch.cat(gathered))
 
     assert launch(f, 3, world=Processes(device="cpu")).results == [(True, True)] * 3
 

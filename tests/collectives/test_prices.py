@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from labkit.collectives import (
     ALLREDUCES,
-    Hierarchical,
-    Server,
-    Torus,
     all_gather,
+    best,
     broadcast,
     doubling,
     halving,
@@ -26,16 +24,16 @@ from labkit.collectives import (
 from labkit.network import Link
 
 BOTH = Link(alpha=30e-6, beta=1e9)
+HALVES = (reduce_scatter, all_gather, broadcast)
+PRICED = {**ALLREDUCES, **{each.name: each for each in HALVES}}
+every = pytest.mark.parametrize("way", PRICED.values(), ids=PRICED)
 
 
 # -- times: every message that occupies a port, one after the other -------------------------------------
 def binomial_edges(K):
     """Rounds of (child, parent) pairs, from the definition."""
-    return [
-        [(r, r - 2**i) for r in range(1, K) if r & -r == 2**i]
-        for i in range(K.bit_length())
-        if 2**i < K
-    ]  # fmt: skip
+    rounds = [2**i for i in range(K.bit_length()) if 2**i < K]
+    return [[(r, r - bit) for r in range(1, K) if r & -r == bit] for bit in rounds]
 
 
 def tree_by_ports(K, seconds):
@@ -59,72 +57,38 @@ def test_times_equal_a_replay_of_the_messages(K):
     each = BOTH.seconds(nbytes)
     assert naive.time(K, nbytes, BOTH) == pytest.approx(2 * (K - 1) * each, rel=1e-12)
     assert tree.time(K, nbytes, BOTH) == pytest.approx(tree_by_ports(K, each), rel=1e-12)
-    assert tree.time(K, nbytes, BOTH) == pytest.approx(2 * math.ceil(math.log2(K)) * each, rel=1e-12)
     assert ring.time(K, nbytes, BOTH) == pytest.approx(2 * (K - 1) * BOTH.seconds(nbytes / K), rel=1e-12)
-
-
-PRICED = {**ALLREDUCES, "one server": Server(1), "hosts of four": Hierarchical(4, BOTH)}
-PRICED |= {each.name: each for each in (reduce_scatter, all_gather, broadcast)}
-every = pytest.mark.parametrize("way", PRICED.values(), ids=PRICED)
 
 
 @every
 def test_one_worker_pays_nothing_and_arrays_broadcast(way):
     assert way.time(1, 1e6, BOTH) == 0 == way.rounds(1)
+    assert way.bytes(1, 7, 8).tolist() == [0] == way.messages(1, 7).tolist()
     K, nbytes = np.array([[1], [2], [3], [12], [64]]), np.array([0.0, 1e3, 1e6])
     table = way.time(K, nbytes, BOTH)
-    assert table.shape == (5, 3)
     assert table.tolist() == [[way.time(int(k), float(b), BOTH) for b in nbytes] for k in K.ravel()]
     assert way.rounds(K).tolist() == [[way.rounds(int(k))] for k in K.ravel()]
     assert isinstance(way.time(4, 1000, BOTH), float)
 
 
-@every
-@settings(deadline=None)
-@given(K=st.integers(1, 5000))
-def test_the_rounds_are_the_time_on_a_link_that_costs_one_second_a_message(way, K):
-    tick = Link(alpha=1.0, beta=math.inf)
-    if way == PRICED["hosts of four"]:
-        way = Hierarchical(4, tick)
-    assert way.time(K, 1000, tick) == way.rounds(K) == int(way.rounds(K))
-
-
 # -- how they compare ------------------------------------------------------------------------------------
 @settings(deadline=None)
 @given(K=st.integers(1, 3000), nbytes=st.floats(0, 1e9))
-def test_at_the_edges_one_shape_is_another(K, nbytes):
-    fast, endless = Link(1e-6, 1e11), Link(0.0, 1e9)
-    assert Server(1).time(K, nbytes, BOTH) == naive.time(K, nbytes, BOTH)
-    assert Hierarchical(1, fast).time(K, nbytes, BOTH) == ring.time(K, nbytes, BOTH)
-    assert Hierarchical(K, fast).time(K, nbytes, BOTH) == tree.time(K, nbytes, fast)
-    assert Torus(K).time(K, nbytes, BOTH) == ring.time(K, nbytes, BOTH)
+def test_halves_make_a_ring_and_whoever_sends_as_many_bytes_takes_as_long_without_latency(K, nbytes):
     halves = reduce_scatter.time(K, nbytes, BOTH) + all_gather.time(K, nbytes, BOTH)
     assert halves == pytest.approx(ring.time(K, nbytes, BOTH), rel=1e-14)
-    around = pytest.approx(ring.time(K, nbytes, endless), rel=1e-12)  # as many bytes
-    assert torus.time(K, nbytes, endless) == around == server.time(K, nbytes, endless)
-    assert halving.time(K, nbytes, endless) == around
+    endless = Link(0.0, 1e9)
+    for way in (torus, server, halving):
+        assert way.time(K, nbytes, endless) == pytest.approx(ring.time(K, nbytes, endless), rel=1e-12)
     assert halving.rounds(K) == tree.rounds(K)
-    power = 1 << (K.bit_length() - 1)
-    assert tree.rounds(power) == 2 * doubling.rounds(power)
+    shapes = [(K // cols, cols) for cols in range(1, K + 1) if K % cols == 0]
+    assert torus.rounds(K) == min(2 * (rows + cols - 2) for rows, cols in shapes)
 
 
-def test_the_rounds_of_doubling_are_exact_where_floating_logarithms_are_not():
-    for m in (1, 10, 52, 53, 60, 62):
-        assert doubling.rounds(2**m) == m
-        assert doubling.rounds(2**m - 1) == (m - 1 + 2 if m > 1 else 0)
-        assert doubling.rounds(2**m + 1) == m + 2
-
-
-@settings(deadline=None)
-@given(K=st.integers(1, 3000))
-def test_the_most_square_torus_is_the_one_with_the_fewest_rounds(K):
-    assert torus.rounds(K) == min(Torus(c).rounds(K) for c in range(1, K + 1) if K % c == 0)
-
-
-def test_ceil_log2_is_exact_beyond_where_floating_logarithms_are():
-    link = Link(1.0, math.inf)
-    assert tree.time(2**49, 0, link) == 98
-    assert tree.time(2**49 + 1, 0, link) == 100
+@pytest.mark.parametrize("m", [2, 10, 49, 52])
+def test_rounds_are_exact_where_floating_logarithms_are_not(m):
+    assert [doubling.rounds(2**m + d) for d in (-1, 0, 1)] == [m + 1, m, m + 2]
+    assert [tree.rounds(2**m + d) for d in (-1, 0, 1)] == [2 * m, 2 * m, 2 * m + 2]
 
 
 # -- bytes and messages ---------------------------------------------------------------------------------
@@ -148,16 +112,12 @@ def test_ring_bytes_and_messages_equal_the_schedule_sent_chunk_by_chunk(K, n, it
 @settings(deadline=None)
 @sizes
 def test_whoever_adds_in_one_place_moves_the_vector_to_and_from_everyone_once(K, n, itemsize):
-    ways = [each for name, each in ALLREDUCES.items() if name != "doubling"]
-    ways += [*map(Server, {1, (K + 1) // 2, K}), Hierarchical(tuple(k * k % 5 for k in range(K)))]
-    for way in ways:
+    for way in (each for name, each in ALLREDUCES.items() if name != "doubling"):
         sent = way.bytes(K, n, itemsize)
         assert sent.shape == (K,) and sent.dtype == np.int64 and sent.min() >= 0
         assert sent.sum() == 2 * (K - 1) * n * itemsize
-    for half in (reduce_scatter, all_gather, broadcast):
-        assert 2 * half.bytes(K, n, itemsize).sum() == 2 * (K - 1) * n * itemsize
-    np.testing.assert_array_equal(Server(1).bytes(K, n, itemsize), naive.bytes(K, n, itemsize))
-    np.testing.assert_array_equal(Torus(1).bytes(K, n, itemsize), ring.bytes(K, n, itemsize))
+    for half in HALVES:
+        assert half.bytes(K, n, itemsize).sum() == (K - 1) * n * itemsize
 
 
 @sizes
@@ -178,18 +138,25 @@ def test_the_load_is_even_when_K_divides_n(way, K):
 
 @pytest.mark.parametrize("K", range(1, 40))
 def test_tree_bytes_follow_the_edges_up_and_down(K):
-    sent = np.zeros(K, int)
-    for edges in binomial_edges(K):
-        for child, parent in edges:
-            sent[child] += 1
-            sent[parent] += 1
+    ends = np.array([end for edges in binomial_edges(K) for edge in edges for end in edge], dtype=int)
+    sent = np.bincount(ends, minlength=K)
     np.testing.assert_array_equal(tree.messages(K, 1), sent)
     np.testing.assert_array_equal(tree.bytes(K, 12, 1), 12 * sent)
 
 
-@every
-def test_one_worker_sends_nothing(way):
-    assert way.bytes(1, 7, 8).tolist() == [0] == way.messages(1, 7).tolist()
+# -- the best of them -----------------------------------------------------------------------------------
+@given(st.integers(1, 300), st.floats(0, 1e10), st.floats(1e-7, 1e-2), st.floats(1e3, 1e11))
+@settings(deadline=None)
+def test_best_is_the_minimum_over_all(K, nbytes, alpha, beta):
+    link = Link(alpha, beta)
+    seconds = {name: each.time(K, nbytes, link) for name, each in ALLREDUCES.items()}
+    chosen = best(K, nbytes, link, ALLREDUCES)
+    assert seconds[chosen] == pytest.approx(min(seconds.values()), rel=1e-12)
+
+
+def test_a_tie_goes_to_the_first_named():
+    assert best(2, 1e6, BOTH, {"b": tree, "a": naive}) == "b"
+    assert best(2, 1e6, BOTH, {"a": naive.time, "b": tree.time}) == "a"
 
 
 # -- bad input ------------------------------------------------------------------------------------------
@@ -201,34 +168,9 @@ def test_a_number_of_workers_that_is_none_is_refused_by_name(way, K):
             call()
 
 
-@every
 @pytest.mark.parametrize("bad", [-1, math.nan, math.inf, "8", None, [1.0, -2.0]])
-def test_amounts_must_be_finite_and_not_negative(way, bad):
+def test_amounts_must_be_finite_and_not_negative(bad):
     with pytest.raises(ValueError, match="nbytes must be a finite number >= 0"):
-        way.time(4, bad, BOTH)
-
-
-@every
-@pytest.mark.parametrize("bad", [-1, 2.5, math.nan])
-def test_counted_bytes_come_from_whole_numbers(way, bad):
+        ring.time(4, bad, BOTH)
     with pytest.raises(ValueError, match="n must be a whole number"):
-        way.bytes(4, bad, 8)
-    with pytest.raises(ValueError, match="itemsize must be a whole number"):
-        way.bytes(4, 8, bad)
-
-
-def test_shapes_that_make_no_sense_are_refused_by_name():
-    for bad in (0, 5, 1.0, True):
-        with pytest.raises(ValueError, match="servers must be a whole number"):
-            Server(bad).time(4, 8, BOTH)
-        with pytest.raises(ValueError, match="servers must be a whole number"):
-            Server(bad).bytes(4, 8, 8)
-    for bad in (0, 3, 1.0, True):
-        with pytest.raises(ValueError, match="cols must"):
-            Torus(bad).time(4, 8, BOTH)
-    for bad in (0, -1, 2.0, True):
-        with pytest.raises(ValueError, match="hosts must be a whole number"):
-            Hierarchical(bad)
-    for hosts in ((), (0, 0, 1)):
-        with pytest.raises(ValueError, match="hosts must name the host of each of the 4 ranks"):
-            Hierarchical(hosts).bytes(4, 8, 8)
+        ring.bytes(4, bad, 8)

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from labkit import Link, Simulated, launch
-from labkit.collectives import naive, ring
-from labkit.comm import Emulated, LaunchError, RankError, emulated, netns
+from labkit.collectives import ring
+from labkit.comm import Emulated, LaunchError, emulated, netns
 
 ROOT = Path(__file__).parents[2]
 WHY = emulated.unavailable()
@@ -57,12 +57,6 @@ def timed(comm, way, n: int) -> float:
     return min(spent)
 
 
-def test_it_finds_out_in_under_a_second_whether_the_machine_can():
-    begun = time.monotonic()
-    assert emulated.unavailable() is None
-    assert time.monotonic() - begun < 1
-
-
 def test_same_bits_and_bytes_as_the_simulation_and_times_that_follow_the_link():
     rate, n = 1.25e7, 250_000  # 100 Mbit/s, 1 MB
 
@@ -96,14 +90,6 @@ def test_two_ranks_on_one_host_talk_at_memory_speed():
     assert across > 0.3 > inside * 3
 
 
-def test_one_slow_port_slows_what_goes_through_it():
-    def f(comm):
-        return timed(comm, naive.allreduce, 25_000)
-
-    fast, slow = (max(launch(f, 2, world=Emulated(1.25e7, slow=s)).results) for s in ({}, {1: 1.25e6}))
-    assert slow > 3 * fast
-
-
 def test_somebody_elses_network_is_left_alone_even_with_the_same_names():
     ip = shutil.which("ip") or "/usr/sbin/ip"
     subprocess.run([ip, "link", "add", "br0", "type", "bridge"], check=False, capture_output=True)
@@ -112,16 +98,6 @@ def test_somebody_elses_network_is_left_alone_even_with_the_same_names():
         assert "br0" in os.listdir("/sys/class/net") or os.geteuid() != 0
     finally:
         subprocess.run([ip, "link", "del", "br0"], check=False, capture_output=True)
-
-
-def test_a_rank_that_fails_is_named_and_the_network_goes():
-    def f(comm):
-        if comm.rank == 1:
-            raise ValueError("broken")
-        comm.barrier()
-
-    with pytest.raises(RankError, match="rank 1 raised ValueError: broken"):
-        launch(f, 2, world=Emulated(1e8))
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -136,17 +112,12 @@ def test_an_interrupted_or_killed_launcher_leaves_no_network(started, how):
     with started([sys.executable, "-c", code], env=env, **pipes) as p:
         while "at work" not in (line := p.stdout.readline()):
             assert line, "ended early"
-        there = netns_processes(p.pid)
-        assert len(there) == 1  # the hub, which holds its hosts
+        family = psutil.Process(p.pid).children(recursive=True)
+        there = [one for one in family if one in hubs()]
+        assert len(there) == 1  # it holds its hosts
         p.send_signal(how)
         p.communicate(timeout=20)
         assert not psutil.wait_procs(there, timeout=5)[1]
-
-
-def netns_processes(pid):
-    """Those that keep an emulated network alive, under this process."""
-    family = psutil.Process(pid).children(recursive=True)
-    return [p for p in family if any(part.endswith("netns.py") for part in p.cmdline())]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="this process is not root, so every other test shows it")
@@ -166,23 +137,15 @@ def test_it_works_without_privilege():
 @pytest.mark.parametrize(
     "settings,sentence",
     [
-        ({"rate": 0}, "rate must be a finite number >= 10000 and <= 5e\\+09"),
-        ({"rate": 10}, "rate must be"),
+        ({"rate": 10}, r"rate must be a finite number >= 10000 and <= 5e\+09"),
         ({"rate": float("nan")}, "rate must be"),
-        ({"rate": 1e8, "slow": {0: -1}}, r"slow\[0\] must be"),
         ({"rate": 1e8, "hosts": (0, 2)}, "numbered 0, 1"),
         ({"rate": 1e8, "hosts": (0,)}, "hosts must name the host of each"),
-        ({"rate": 1e8, "slow": {7: 1e6}}, "slow must name hosts"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         launch(lambda comm: 0, 2, world=Emulated(**settings))
-
-
-def test_more_workers_than_the_machine_can_host_are_refused():
-    with pytest.raises(LaunchError, match="can host"):
-        launch(lambda comm: 0, 10_000, world=Emulated(1e8))
 
 
 def test_without_ip_or_tc_it_says_what_to_install(monkeypatch):

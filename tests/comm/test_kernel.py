@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -29,25 +30,23 @@ def kernel():
         manager.shutdown_kernel(now=True)
 
 
-def outputs(client, request: str, until: str = "", timeout: float = 60) -> str:
-    """What a cell printed, until it is idle or has printed ``until``."""
-    text, end = "", time.monotonic() + timeout
+def outputs(client, request: str, until: str = "") -> str:
+    """What a cell printed, until it is idle or has printed ``until`` three times."""
+    text, end = "", time.monotonic() + 60
     while time.monotonic() < end:
-        try:
+        with suppress(queue.Empty):
             message = client.get_iopub_msg(timeout=1)
-        except queue.Empty:
-            continue
-        if message["parent_header"].get("msg_id") != request:
-            continue
-        content = message["content"]
-        if message["msg_type"] == "stream":
-            text += content["text"]
-        elif message["msg_type"] == "error":
-            text += f"\n{content['ename']}: {content['evalue']}\n" + "\n".join(content["traceback"])
-        elif message["msg_type"] == "status" and content["execution_state"] == "idle":
-            return text
-        if until and text.count(until) >= 3:
-            return text
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "stream":
+                text += content["text"]
+            elif kind == "error":
+                text += "\n".join([f"{content['ename']}: {content['evalue']}", *content["traceback"]])
+            elif content.get("execution_state") == "idle":
+                return text
+            if until and text.count(until) >= 3:
+                return text
     raise TimeoutError(text)
 
 

@@ -1,4 +1,4 @@
-"""The simulated world carries thousands of workers in one thread, and each of them notices nothing of the others."""
+"""The simulated world carries thousands of workers, and each of them notices nothing of the others."""
 
 from __future__ import annotations
 
@@ -13,52 +13,36 @@ import numpy as np
 import pytest
 
 from labkit import Link, Simulated, launch
-from labkit.collectives import Hierarchical, ring
-from labkit.comm import Deadlock, RankError, RankTimeout, simulated
+from labkit.collectives import ring
+from labkit.comm import LaunchError, RankError, RankTimeout
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=["shared", "own"])
-def homes(request, monkeypatch):
-    """Once with all workers in one thread, once with a thread each, whether or not torch is there."""
-    if request.param == "shared":
-        monkeypatch.setattr(simulated, "MOST_THREADS", 0)
-    else:
-        monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch", contextvars))
-    return request.param
+@pytest.fixture(autouse=True)
+def leaves_no_thread():
+    before = threading.active_count()
+    yield
+    assert threading.active_count() == before
 
 
-def threads_of(comm) -> int:
-    comm.barrier()
-    return threading.get_ident()
+def test_two_thousand_workers_on_hosts_of_64_take_their_closed_form():
+    K, each, inside = 2048, 64, Link(1e-6, 1e11)
+    world = Simulated(hosts=tuple(k // each for k in range(K)), inside=inside)
 
-
-def test_workers_share_a_thread_unless_torch_is_there(homes):
-    assert len(set(launch(threads_of, 5).results)) == (1 if homes == "shared" else 5)
-
-
-def test_more_workers_than_threads_share_one_also_beside_torch(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch", contextvars))
-    monkeypatch.setattr(simulated, "MOST_THREADS", 4)
-    assert [len(set(launch(threads_of, K).results)) for K in (4, 5)] == [4, 1]
-
-
-def test_a_ring_of_a_thousand_takes_its_closed_form(homes, monkeypatch):
-    K = 1024 if homes == "shared" else 40
-
-    def two_rounds(comm):
-        """The first steps of a ring, in which every worker already waits for another."""
-        token, right, left = np.full(1, float(comm.rank)), (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-        for _ in range(2):
-            token = comm.sendrecv(token, right, np.empty(1), left)
+    def f(comm):
+        """A step of a ring inside each host, and one from host to host between the first ranks of each."""
+        token, first = np.full(1, float(comm.rank)), comm.rank // each * each
+        right, left = first + (comm.rank + 1) % each, first + (comm.rank - 1) % each
+        token = comm.sendrecv(token, right, np.empty(1), left)
+        if comm.rank == first:
+            token = comm.sendrecv(token, (first + each) % K, np.empty(1), (first - each) % K)
         return int(token[0])
 
-    link = Link(1e-3, 1e6)
-    run = launch(two_rounds, K, world=Simulated(link), timeout_s=600)
-    assert run.results == [(k - 2) % K for k in range(K)]
-    assert run.elapsed_s == pytest.approx(2 * link.seconds(8), rel=1e-12)
-    assert run.messages_sent.tolist() == [2] * K
+    run = launch(f, K, world=world, timeout_s=600)
+    left = [k - 1 if k % each else (k - 1) % K for k in range(K)]
+    assert run.results == left
+    assert run.elapsed_s == pytest.approx(inside.seconds(8) + world.link.seconds(8), rel=1e-12)
 
 
 def test_a_whole_ring_of_two_hundred_takes_its_closed_form():
@@ -67,15 +51,7 @@ def test_a_whole_ring_of_two_hundred_takes_its_closed_form():
     assert all((total == 200).all() for total in run.results)
 
 
-def test_two_levels_of_four_thousand_take_their_closed_form():
-    hosts, inside = tuple(k // 64 for k in range(4096)), Link(1e-6, 1e11)
-    way, world = Hierarchical(64, inside), Simulated(hosts=hosts, inside=inside)
-    run = launch(lambda comm: way.allreduce(comm, np.ones(64))[0], 4096, world=world, timeout_s=600)
-    assert run.results == [4096.0] * 4096
-    assert run.elapsed_s == pytest.approx(way.time(4096, 512, world.link), rel=1e-9)
-
-
-def test_a_worker_sees_the_launcher_s_context_and_keeps_its_own(homes):
+def test_a_worker_sees_the_launcher_s_context_and_keeps_its_own():
     said = contextvars.ContextVar("said", default="nothing")
 
     def f(comm):
@@ -92,44 +68,22 @@ def test_a_worker_sees_the_launcher_s_context_and_keeps_its_own(homes):
     assert said.get() == "go" and np.geterr()["divide"] == "warn"
 
 
-def test_a_launch_in_a_worker_of_a_launch(homes):
+def test_a_launch_in_a_worker_of_a_launch():
     def inner(comm, x):
         return float(ring.allreduce(comm, np.full(3, x + comm.rank))[0])
 
     def outer(comm):
         comm.barrier()
-        mine = launch(inner, 3, float(comm.rank)).results[0]
-        return float(ring.allreduce(comm, np.full(2, mine))[0])
+        return float(ring.allreduce(comm, np.full(2, launch(inner, 3, float(comm.rank)).results[0]))[0])
 
     assert launch(outer, 4).results == [sum(3 * k + 3 for k in range(4))] * 4
-
-    def failing(comm):
-        comm.barrier()
-        if comm.rank == 1:
-            launch(lambda c: c.recv(np.empty(1), 1 - c.rank), 2)
-        comm.barrier()
-
-    with pytest.raises(RankError, match="rank 1 raised Deadlock"):
-        launch(failing, 3)
-
-
-def test_launches_from_several_threads_do_not_meet(homes):
-    found = {}
-
-    def one(name):
-        found[name] = launch(lambda comm: float(ring.allreduce(comm, np.full(9, name))[0]), 7).results
-
-    threads = [threading.Thread(target=one, args=(float(n),)) for n in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert found == {float(n): [7.0 * n] * 7 for n in range(4)}
+    with pytest.raises(RankError, match="rank 0 raised Deadlock"):
+        launch(lambda comm: launch(lambda c: c.recv(np.empty(1), 1 - c.rank), 2), 1)
 
 
 @pytest.mark.parametrize("K", [3, 300])
-def test_abandoned_workers_run_their_finally_and_cannot_talk_any_more(homes, K):
-    before, left, refused = threading.active_count(), set(), set()
+def test_abandoned_workers_run_their_finally_and_cannot_talk_any_more(K):
+    left, refused = set(), set()
 
     def f(comm):
         try:
@@ -151,11 +105,10 @@ def test_abandoned_workers_run_their_finally_and_cannot_talk_any_more(homes, K):
         launch(f, K)
     assert error.value.ranks == (2,)
     assert left == set(range(K)) and refused == left - {2}
-    assert threading.active_count() == before
 
 
-def test_a_loop_without_end_is_named_and_everybody_comes_home(homes):
-    before, left = threading.active_count(), []
+def test_a_loop_without_end_is_named_and_everybody_comes_home():
+    left = []
 
     def f(comm):
         try:
@@ -169,37 +122,29 @@ def test_a_loop_without_end_is_named_and_everybody_comes_home(homes):
     with pytest.raises(RankTimeout, match="rank 1 was still running its own code") as error:
         launch(f, 3, timeout_s=0.5)
     assert error.value.ranks == (1,) and "round and round" in str(error.value)
-    assert sorted(left) == [0, 1, 2] and threading.active_count() == before
+    assert sorted(left) == [0, 1, 2]
 
 
-def test_a_standstill_of_many_is_one_sentence(homes):
-    with pytest.raises(
-        Deadlock, match="rank 0 returned without sending what rank 1 waits to receive from it"
-    ):
-        launch(lambda comm: comm.recv(np.empty(1), comm.rank - 1) if comm.rank else None, 3)
+def test_more_workers_than_the_system_has_threads_for_are_refused_in_one_sentence(monkeypatch):
+    start, running = threading.Thread.start, threading.active_count()
 
+    def refuses(thread):
+        if threading.active_count() > running + 3:
+            raise RuntimeError("can't start new thread")
+        start(thread)
 
-def test_windows_take_no_memory_before_they_are_asked_for():
-    def f(comm, use):
-        comm.barrier()
-        if use:
-            comm.windows.views(1, np.dtype(float))[comm.rank][0] = comm.rank
-            comm.barrier()
-        return comm._cluster._memory is None
-
-    assert launch(f, 3, False).results == [True] * 3
-    assert launch(f, 3, True).results == [False] * 3
+    monkeypatch.setattr(threading.Thread, "start", refuses)
+    with pytest.raises(LaunchError, match="the system has no thread left for rank 4 of 9"):
+        launch(lambda comm: comm.barrier(), 9)
 
 
 AUTOGRAD = """
-    import sys
     import numpy as np
     from labkit import launch
     from labkit.collectives import ring
 
-    def f(comm, late):
-        if late:
-            comm.barrier()  # all have begun before torch is there
+    def f(comm):
+        comm.barrier()  # all have begun before torch is there
         import torch
         def summed(grad):
             total = grad.clone()
@@ -212,16 +157,12 @@ AUTOGRAD = """
         (w * w).sum().backward()
         return w.grad.tolist()
 
-    print(launch(f, 3, False).results)
+    print(launch(f, 3).results)
 """
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_workers_meet_inside_a_backward_pass_or_hear_why_not(ran, late):
+def test_workers_meet_inside_a_backward_pass_and_without_gradients(ran):
     pytest.importorskip("torch")
-    body = textwrap.dedent(AUTOGRAD).replace("launch(f, 3, False)", f"launch(f, 3, {late})")
-    done = ran([sys.executable, "-c", body], timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    if late:
-        assert done.returncode and "import torch before the launch" in done.stderr
-    else:
-        assert done.stdout.strip() == str([[6.0] * 3] * 3), done.stderr
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = ran([sys.executable, "-c", textwrap.dedent(AUTOGRAD)], timeout=60, env=env)
+    assert done.stdout.strip() == str([[6.0] * 3] * 3), done.stderr

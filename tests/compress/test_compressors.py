@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from labkit.compress import QSGD, Identity, RandomK, Sign, TopK
-from labkit.compress.sparse import _index_dtype, _largest
+from labkit.compress.sparse import _largest
 
 ALL = [
     Identity(), QSGD(1), QSGD(7), QSGD(127), QSGD(4, bucket=5), TopK(1), TopK(0.3), RandomK(1),
-    RandomK(0.3, unbiased=True), Sign(), Sign(scaled=False),
+    RandomK(0.3, unbiased=True), Sign(),
 ]  # fmt: skip
-DTYPES = [np.float16, np.float32, np.float64]
+DTYPES = [np.float32, np.float64]
 
 
 def there_and_back(c, x, seed=0):
@@ -35,11 +35,7 @@ def test_a_message_is_as_long_as_it_says_for_every_length_and_dtype(c, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("c", ALL, ids=str)
 def test_zero_stays_zero(c, dtype):
-    back = there_and_back(c, np.zeros(9, dtype))[1]
-    if c == Sign(scaled=False):
-        assert (back == 1).all()  # a bit has no third value: documented
-    else:
-        assert (back == 0).all()
+    assert (there_and_back(c, np.zeros(9, dtype))[1] == 0).all()
 
 
 def test_sizes_are_those_of_the_papers():
@@ -51,19 +47,14 @@ def test_sizes_are_those_of_the_papers():
     assert TopK(0.01).nbytes(d, 4) == 10_001 * (4 + 4)  # an index for each value
     assert RandomK(0.01).nbytes(d, 4) == 10_001 * 4  # none
     assert Sign().nbytes(d, 4) == 4 + -(-d // 8)
-    assert Sign(scaled=False).nbytes(d, 4) == -(-d // 8)
+    assert TopK(0.07).nbytes(100, 4) == 7 * 6  # 0.07 * 100 is 7.000000000000001 in binary
+    assert TopK(1e-9).nbytes(100, 4) == 6  # a share is rounded up
     assert TopK(10).nbytes(65_536, 4) == 10 * (2 + 4) and TopK(10).nbytes(65_537, 4) == 10 * (4 + 4)
-
-
-def test_indices_hold_the_last_place():
-    for d in (1, 2, 65_536, 65_537, 1 << 32, (1 << 32) + 1):
-        assert np.iinfo(_index_dtype(d)).max >= d - 1
 
 
 def test_top_k_keeps_the_largest_as_they_are_and_nothing_else():
     x = np.array([0.1, -5.0, 3.0, 0.0, -0.2, 4.0])
     np.testing.assert_array_equal(there_and_back(TopK(3), x)[1], [0, -5, 3, 0, 0, 4])
-    np.testing.assert_array_equal(there_and_back(TopK(6), x)[1], x)
     np.testing.assert_array_equal(there_and_back(TopK(1.0), x)[1], x)
 
 
@@ -74,19 +65,6 @@ def test_the_quick_choice_is_that_of_sorting_ties_and_all():
         x = rng.integers(-3, 4, size=d).astype(float)
         k = int(rng.integers(1, d + 1))
         np.testing.assert_array_equal(_largest(x, k), np.sort(np.argsort(-np.abs(x), kind="stable")[:k]))
-
-
-def test_a_share_is_rounded_up_and_never_nothing():
-    assert TopK(0.07).nbytes(100, 4) == 7 * 6  # 0.07 * 100 is 7.000000000000001 in binary
-    assert TopK(0.011).nbytes(100, 4) == 2 * 6
-    assert TopK(1e-9).nbytes(100, 4) == 6
-
-
-def test_random_k_draws_the_same_places_on_every_worker_and_others_next_time():
-    c, rng, twin = RandomK(5), np.random.default_rng(1), np.random.default_rng(1)
-    first = c.places(100, rng)
-    np.testing.assert_array_equal(first, c.places(100, twin))
-    assert len(set(first)) == 5 and not np.array_equal(first, c.places(100, rng))
 
 
 def test_random_k_is_a_linear_map_so_sums_may_travel():
@@ -117,7 +95,7 @@ def test_scaled_signs_are_as_near_as_signs_can_be():
 
 @pytest.mark.parametrize("big", [6e4, 3e38, 1e308])
 def test_large_numbers_do_not_overflow_on_the_way(big):
-    dtype = np.float16 if big == 6e4 else np.float32 if big == 3e38 else np.float64
+    dtype = np.float32 if big == 3e38 else np.float64
     x = np.array([1, -1, 0.5, 0.25], dtype) * dtype(big)
     back = there_and_back(Sign(), x)[1]
     np.testing.assert_allclose(np.abs(back.astype(np.float64)), 0.6875 * big, rtol=1e-3)
@@ -130,7 +108,7 @@ def test_large_numbers_do_not_overflow_on_the_way(big):
         (np.array([]), "at least one number, got shape \\(0,\\)"),
         (np.zeros((2, 2)), "vector of at least one number, got shape \\(2, 2\\)"),
         ([1.0], "numpy vector .*, got list"),
-        (np.array([1, 2]), "x must hold float16, float32 or float64, got int64"),
+        (np.array([1, 2]), "x must hold float32 or float64, got int64"),
         (np.array([1.0, np.nan, np.inf]), "finite to be compressed, got NaN or infinity in 2 of 3 places"),
     ],
 )
@@ -139,25 +117,22 @@ def test_what_can_not_be_compressed_is_refused_in_one_sentence(c, x, says):
         c.encode(x, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("make", [TopK, RandomK])
-@pytest.mark.parametrize("k", [0, -1, 0.0, 1.5, -0.1, np.nan, True, "3", None])
-def test_nonsense_for_k_is_refused(make, k):
-    with pytest.raises(ValueError, match="k must be a whole number >= 1"):
-        make(k)
-
-
-@pytest.mark.parametrize("make", [TopK, RandomK])
-def test_more_than_there_are_is_refused_when_it_is_known(make):
-    with pytest.raises(ValueError, match="k must be at most the d = 3 coordinates there are, got 4"):
-        make(4).encode(np.ones(3), np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("bad", [{"s": 0}, {"s": 128}, {"s": 2.0}, {"s": True}, {"s": 3, "bucket": 0}])
-def test_nonsense_for_qsgd_is_refused(bad):
-    with pytest.raises(ValueError, match=r"(s|bucket) must be a whole number"):
-        QSGD(**bad)
-
-
-def test_random_k_can_not_be_decoded_without_its_places():
-    with pytest.raises(ValueError, match="rng must be given"):
-        RandomK(1).decode(np.ones(1), 3, float)
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        *[
+            (lambda k=k: TopK(k), "k must be a whole number >= 1")
+            for k in (0, -1, 0.0, 1.5, np.nan, True, "3", None)
+        ],
+        *[(lambda s=s: QSGD(s), "s must be a whole number from 1 to 127") for s in (0, 128, 2.0)],
+        (lambda: QSGD(3, bucket=0), "bucket must be a whole number"),
+        (
+            lambda: RandomK(4).encode(np.ones(3), np.random.default_rng(0)),
+            "k must be at most the d = 3 coordinates",
+        ),
+        (lambda: RandomK(1).decode(np.ones(1), 3, float), "rng must be given"),
+    ],
+)
+def test_nonsense_is_refused(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -33,14 +34,14 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "book" / "tools")]
 
 import cells  # noqa: E402
-import gpu_page  # noqa: E402
 
 CELLS, ALONE = str(HERE / "cells.py"), str(HERE / "alone.py")
 WHOLE_S = 585.0  # for everything, so that all is over within ten minutes
 #: Words of which one is in the names of the tests that a part runs, of those marked gpu.
-MESSAGES = "live_on or all_reduce or receive_first or comes_first or somebody_made"
+MESSAGES = "live_on or all_reduce or receive_first or comes_first"
 MEMORY, TRAINING, CLOCK = "memory or result_on", "ddp or zero or recorder or compressed", "clock"
 MACHINE_S, LAB_S = 25, 90  # for the first question, and for the cells of a lab that use a device or processes
+TESTED = re.compile(r"^\S*::(\S+) (PASSED|FAILED|ERROR|SKIPPED)", re.M)
 MISSING = re.compile(r"No module named '?([\w.]+)|this needs (\w+), which is not installed")
 
 
@@ -145,32 +146,27 @@ def outcome(status: int | None, said: str) -> dict[str, Any]:
     """What became of a part. status: its exit status, None where it was ended; said: all that it wrote."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     found = [each for line in lines if (each := _json(line)) is not None]
-    tests = re.findall(r"^\S*::(\S+) (PASSED|FAILED|ERROR|SKIPPED)", said, re.M)
-    failed = [name for name, how in tests if how in ("FAILED", "ERROR")]
-    passed, skipped = (sum(h == how for _, h in tests) for how in ("PASSED", "SKIPPED"))
+    tests = Counter(how for _, how in TESTED.findall(said))
+    failed = [name for name, how in TESTED.findall(said) if how in ("FAILED", "ERROR")]
     # cells.py says of a lab what went wrong in it
     wrong = [why for each in found for why in each.values() if isinstance(why, str) and "Traceback" in why]
-    line: dict[str, Any] = {}
-    if found and not wrong:
-        line["found"] = found
+    line: dict[str, Any] = {"found": found} if found and not wrong else {}
     if tests:
-        line["tests"] = {"passed": passed, "failed": failed, "skipped": skipped}
-    if status == 0 and tests and skipped == len(tests):
-        (why, *_) = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)", said, re.M) or [""]
-        return {"ended": "not run", "why": f"all tests skip here: {why}"}
+        line["tests"] = {"passed": tests["PASSED"], "failed": failed, "skipped": tests["SKIPPED"]}
+    lacks = MISSING.search(said)
+    last = lines[-1] if lines else "it said nothing"
+    if status is None:
+        return {"ended": "at its limit", "why": f"the last it said: {last[:200]}", **line}
+    if status == 0 and tests and tests["SKIPPED"] == tests.total():
+        why = re.search(r"^SKIPPED \[\d+\] \S+ (.*)", said, re.M)
+        return {"ended": "not run", "why": f"all tests skip here: {why[1] if why else ''}"}
     if status == 0 and not wrong:
         return {"ended": "well", **line}
-    if status is None:
-        return {
-            "ended": "at its limit",
-            "why": f"the last it said: {lines[-1][:200]}" if lines else "it said nothing",
-            **line,
-        }
-    if not passed and (lacks := MISSING.search(said)):
+    if lacks and not tests["PASSED"]:
         return {"ended": "not run", "why": f"{lacks[1] or lacks[2]} is not installed there"}
     if status == 5:  # pytest's own: nothing was chosen
         return {"ended": "not run", "why": "there is no such test"}
-    why = wrong[0].strip().splitlines()[-1] if wrong else lines[-1] if lines else ""
+    why = wrong[0].strip().splitlines()[-1] if wrong else last
     return {"ended": "badly", "why": f"exit status {status}: {why[:300]}", **line}
 
 
@@ -260,8 +256,6 @@ def main() -> int:
             new.replace(path)
 
         lines = all_of(itertools.chain(chosen, cells_of(device, left_s)), env, write)
-    if a.rehearse is None:
-        gpu_page.write()
     print(f"Written: {path}, in {WHOLE_S - left_s():.0f} s")
     return int(any(line["ended"] in ("badly", "at its limit") for line in lines))
 

@@ -5,8 +5,6 @@ On a machine without a GPU these tests skip, and test_pretended.py runs them on 
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from typing import Any
 
@@ -15,16 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from labkit import Processes, launch, machine  # noqa: E402
-from labkit.collectives import (  # noqa: E402
-    ALLREDUCES,
-    Hierarchical,
-    Server,
-    all_gather,
-    broadcast,
-    own_chunk,
-    reduce_scatter,
-    shared,
-)
+from labkit.collectives import ALLREDUCES, shared  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not machine.gpus(), reason="torch sees no GPU on this machine"),
 ]
 ON_GPUS = Processes(device=machine.ACCELERATOR)
-WORKERS = pytest.mark.parametrize("K", [2, 3, 4])
+WORKERS = pytest.mark.parametrize("K", [2, 4])
 
 
 def model(seed: int, device: str = "cpu") -> torch.nn.Module:
@@ -76,37 +65,14 @@ def test_workers_live_on_gpus_and_their_collectives_use_the_fast_backend_where_e
 @WORKERS
 def test_every_all_reduce_gives_the_sum_on_the_gpu_where_its_input_was(K):
     def f(comm):
-        for name, way in {
-            **ALLREDUCES,
-            "two servers": Server(2),
-            "shared": shared,
-            "one host": one_host,
-        }.items():
+        for name, way in {**ALLREDUCES, "shared": shared}.items():
             x = torch.arange(101.0, device=comm.device) * (comm.rank + 1)
             total = way.allreduce(comm, x)
             assert total.device == x.device, name
             assert torch.equal(total.cpu(), torch.arange(101.0) * (comm.K * (comm.K + 1) // 2)), name
         return True
 
-    one_host = Hierarchical((0,) * K)
     assert all(launch(f, K, world=ON_GPUS).results)
-
-
-@WORKERS
-def test_the_halves_of_an_all_reduce_and_the_broadcast_work_where_the_tensor_lies(K):
-    def f(comm):
-        x = torch.arange(13.0, device=comm.device) + comm.rank
-        reduce_scatter.inplace(comm, x)
-        low, high = own_chunk(comm, 13)
-        every = sum(torch.arange(13.0) + k for k in range(comm.K))
-        assert torch.equal(x[low:high].cpu(), every[low:high])
-        all_gather.inplace(comm, x)
-        assert torch.equal(x.cpu(), every)
-        y = torch.full((5,), float(comm.rank), device=comm.device)
-        broadcast.inplace(comm, y)
-        return y.sum().item()
-
-    assert launch(f, K, world=ON_GPUS).results == [0.0] * K
 
 
 @WORKERS
@@ -139,18 +105,11 @@ def test_a_result_on_the_gpu_comes_back_on_the_cpu():
         assert tensor.is_cpu and parameter.is_cpu
 
 
-def test_symmetric_memory_refuses_a_tensor_on_the_gpu_and_says_what_it_takes():
-    def f(comm):
-        shared.all_gather_inplace(comm, torch.ones(4, device=comm.device))
-
-    with pytest.raises(Exception, match=r"must lie in symmetric memory, as comm\.windows\.empty"):
-        launch(f, 2, world=ON_GPUS)
-
-
 @WORKERS
-def test_torchs_ddp_and_ours_take_the_steps_of_one_worker(K):
+def test_torchs_ddp_and_ours_and_the_three_stages_of_zero_take_the_steps_of_one_worker(K):
     def f(comm):
         from labkit.train.ddp import DDP
+        from labkit_book.zero import Zero1, Zero2, Zero3
 
         found = []
         for wrap in torch.nn.parallel.DistributedDataParallel, lambda net: DDP(comm, net):
@@ -158,19 +117,6 @@ def test_torchs_ddp_and_ours_take_the_steps_of_one_worker(K):
             ddp, optimizer = wrap(net), torch.optim.AdamW(net.parameters(), lr=0.05)
             train(ddp, optimizer, examples(comm.rank, comm.device))
             found.append(vector_of(net))
-        return found
-
-    for both in launch(f, K, world=ON_GPUS).results:
-        for vector in both:
-            torch.testing.assert_close(vector, trained(K))
-
-
-@WORKERS
-def test_the_three_stages_of_zero_take_the_steps_of_one_worker(K):
-    def f(comm):
-        from labkit_book.zero import Zero1, Zero2, Zero3
-
-        found = []
         for stage in Zero1, Zero2, Zero3:
             net = model(comm.rank, comm.device)
             optimizer = stage(comm, net, torch.optim.AdamW, lr=0.05)
@@ -179,29 +125,9 @@ def test_the_three_stages_of_zero_take_the_steps_of_one_worker(K):
                 found.append(vector_of(net))
         return found
 
-    for stages in launch(f, K, world=ON_GPUS).results:
-        for vector in stages:
+    for ways in launch(f, K, world=ON_GPUS).results:
+        for vector in ways:
             torch.testing.assert_close(vector, trained(K))
-
-
-@WORKERS
-def test_a_compressed_gradient_goes_through_ddp_and_all_ranks_agree(K):
-    def f(comm):
-        from labkit.compress import ErrorFeedback, PowerSGD, TopK
-        from labkit.train.hooks import Compression, compression_hook
-
-        found = []
-        for scheme in ErrorFeedback(TopK(0.1)), lambda shapes: PowerSGD(shapes, r=1):
-            net = torch.nn.parallel.DistributedDataParallel(model(0, comm.device).float())
-            net.register_comm_hook(Compression(scheme), compression_hook)
-            optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-            train(net, optimizer, examples(comm.rank, comm.device).float(), steps=4)
-            found.append(vector_of(net))
-        return found
-
-    first, *others = launch(f, K, world=ON_GPUS).results
-    for other in others:
-        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
 def test_the_recorder_names_the_rank_whose_gpu_is_late():
@@ -221,48 +147,8 @@ def test_the_recorder_names_the_rank_whose_gpu_is_late():
         assert recording.ranks.stragglers == (1,)
 
 
-IN_A_GROUP = """
-import os, sys
-import torch, torch.distributed as dist
-from labkit import Processes, launch, machine
-from labkit.collectives import ring
-
-def f(comm):
-    x = torch.full((5,), comm.rank + 1.0, device=comm.device)
-    total = ring.allreduce(comm, x)
-    dist.all_reduce(x)
-    assert torch.equal(total.cpu(), x.cpu())
-    if comm.rank:
-        comm.send(x, 0)
-    else:
-        comm.recv_any(x)
-    return x.device.type, x[0].item()
-
-rank = int(os.environ["LOCAL_RANK"])
-if len(machine.gpus()) >= 2:
-    machine.gpu_module().set_device(rank)
-    dist.init_process_group(dist.Backend.default_device_backend_map[machine.ACCELERATOR])
-else:
-    dist.init_process_group("gloo")
-for _ in range(2):
-    run = launch(f, 2, world="processes")
-    os.write(1, f"got {run.results}\\n".encode())
-dist.destroy_process_group()
-"""
-
-
-def test_a_launch_joins_the_group_that_somebody_made_for_gpus_alone(ran, tmp_path):
-    script = tmp_path / "job.py"
-    script.write_text(IN_A_GROUP)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script]
-    done = ran(command, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    wanted = f"got [('{machine.ACCELERATOR}', 3.0), ('{machine.ACCELERATOR}', 3.0)]"
-    assert done.stdout.count(wanted) == 4, done.stdout + done.stderr
-
-
 @pytest.mark.skipif(machine.ACCELERATOR != "cuda", reason="a pretended device has no clock")
 def test_the_gpu_of_this_process_has_a_clock():
     pytest.importorskip("pynvml", reason="pynvml is missing: pip install nvidia-ml-py")
     clock = machine.clock_of(machine.device())()
     assert clock.mhz > 0 and clock.most > 0
-    assert clock.most in {other.most for other in machine.clocks()}

@@ -81,19 +81,14 @@ CASES = {  # the backend, what every rank does, and what becomes of it
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.weekly)])
 def happened(request, ran, tmp_path_factory) -> dict[str, list[tuple[float, str]]]:
     """By case, the seconds that each of K ranks with a device each took, and how it ended."""
     script = tmp_path_factory.mktemp("job") / "job.py"
     script.write_text(JOB)
     cases = json.dumps([(name, backend, body) for name, (backend, body, _) in CASES.items()])
-    start = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={request.param}",
-    ]
+    options = ["--standalone", f"--nproc-per-node={request.param}"]
+    start = [sys.executable, "-m", "torch.distributed.run", *options]
     with pretended.there(request.param, timeout_s=2) as env:
         done = ran([*start, script, cases], timeout=120, env={**env, "OMP_NUM_THREADS": "1"})
     found: dict[str, list[tuple[float, str]]] = {"K": [request.param]}  # type: ignore[list-item]
@@ -146,23 +141,21 @@ for mistake in {list(mistakes)!r}:
 def test_what_labkit_does_on_gpus_works_on_pretended_ones(ran, devices):
     asked = ["-q", "-p", "no:nbval", "-p", "no:cacheprovider", "-m", "gpu", "tests/gpu/test_gpu.py"]
     with pretended.there(devices, timeout_s=6) as env:  # so that a fault is named within ten seconds
-        done = ran(
-            [sys.executable, "-m", "pytest", *asked],
-            timeout=280,
-            env={**env, "OMP_NUM_THREADS": "1"},
-            cwd=ROOT,
-        )
-    assert done.returncode == 0 and re.search(r"\b2\d passed", done.stdout), done.stdout
+        command = [sys.executable, "-m", "pytest", *asked]
+        done = ran(command, timeout=280, env={**env, "OMP_NUM_THREADS": "1"}, cwd=ROOT)
+    assert done.returncode == 0 and re.search(r"\b\d\d passed", done.stdout), done.stdout
 
 
-@pytest.mark.parametrize("naming", ["report", "why"])
-@pytest.mark.parametrize("sets_device", [True, False])
+@pytest.mark.parametrize(
+    ("sets_device", "naming"), [(True, "report"), pytest.param(False, "why", marks=pytest.mark.weekly)]
+)
 def test_the_cluster_page_s_ddp_runs_with_a_device_for_each_rank(ran, tmp_path, sets_device, naming):
     """Also where it never says which device is the current one: then all ranks have the first one for that."""
     page, script = (ROOT / "book" / "cluster.md").read_text(), tmp_path / "train_ddp.py"
     code = page.split("`train_ddp.py`")[1].split("```python\n")[1].split("```")[0]
     code = code.replace("torch.cuda", "torch.pretend").replace("cuda:", "pretend:").replace("nccl", "pnccl")
-    code = code.replace("recorder.report()", f"recorder.{naming}()")
+    if naming == "why":
+        code = "from labkit_book.why import why\n" + code.replace("recorder.report()", "why(recorder)")
     script.write_text(code if sets_device else code.replace("torch.pretend.set_device(device)", "pass"))
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script]
     with pretended.there(2, timeout_s=20) as env:

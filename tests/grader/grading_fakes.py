@@ -1,4 +1,4 @@
-"""A core without isolation, for tests of what surrounds it, and notebooks as students hand them in."""
+"""Grading without walls, for tests of what surrounds it, and notebooks as students hand them in."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 import os
 import re
 import time
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from types import SimpleNamespace
 
+import pytest
+
+from labkit_book.grader import __main__ as cli
 from labkit_book.grader import batch
-from labkit_book.grader.outcome import Outcome
-from labkit_book.grader.pool import Pool
+from labkit_book.grader.results import Outcome
+from labkit_book.grader.zygote import require_walls
 from labkit_book.problems import judge
 from labkit_book.problems.asking import GraderFailure
 
@@ -21,48 +23,47 @@ KEY = ROOT / "tests" / "problems"
 RELEASED = ROOT / "notebooks" / "exercises"
 
 
-class Core:
+def lacking() -> str:
+    """Why answers cannot be walled off here, or ""."""
+    try:
+        require_walls()
+    except GraderFailure as error:
+        return str(error)
+    return ""
+
+
+needs_walls = pytest.mark.skipif(bool(lacking()), reason=lacking())
+
+
+def graded_here(e, source, cases, *, setup, cells, name, zygote, seed):
     """Runs the answer here and now. Only for answers that we have written ourselves."""
-
-    def grade(self, exercise, answer, cases, seed):
-        if "THE GRADER DIES" in answer.source:
-            os._exit(3)
-        if "THE GRADER FAILS" in answer.source:
-            raise RuntimeError("out of cheese")
-        if "SLOW" in answer.source:
-            time.sleep(float(os.environ.get("SLOW_S", "0")))
-        space: dict = {}
-        try:
-            exec("\n".join([answer.setup, answer.helpers, answer.source]), space)
-        except Exception as error:
-            return self.outcome(exercise, "ERROR", f"{type(error).__name__}: {error}")
-        verdict = judge(exercise, space[answer.name], cases)
-        status = {"right": "PASS", "wrong": "WRONG", "todo": "NO_RESULT"}[verdict.status]
-        return self.outcome(exercise, status, verdict.message, verdict.points)
-
-    def outcome(self, e, status, message="", points=0):
-        return Outcome(e.id, e.title, status, points, e.points, message, "a log", "", "none, a fake")
-
-    def selftest(self, key, id):
-        return []
+    if "THE GRADER DIES" in source:
+        os._exit(3)
+    if "THE GRADER FAILS" in source:
+        raise RuntimeError("out of cheese")
+    if "SLOW" in source:
+        time.sleep(float(os.environ.get("SLOW_S", "0")))
+    space: dict = {}
+    try:
+        exec("\n".join([setup, *(text for _, text in cells), source]), space)
+    except Exception as error:
+        return Outcome(e.id, e.title, "ERROR", 0, e.points, f"{type(error).__name__}: {error}")
+    verdict = judge(e, space[name], cases)
+    status = {"right": "PASS", "wrong": "WRONG", "todo": "NO_RESULT"}[verdict.status]
+    return Outcome(e.id, e.title, status, verdict.points, e.points, verdict.message, "a log")
 
 
-@contextmanager
-def fake(plan=None):
-    yield Core()
+def without_walls(patch, selftest=lambda key, id, zygote: ()):
+    """Have answers run in the grader's own processes. patch: a monkeypatch."""
+    patch.setattr(batch.Graders, "zygote", lambda self, *_: nullcontext())
+    patch.setattr(batch, "grade_one", graded_here)
+    patch.setattr(batch, "selftest", selftest)
+    patch.setattr(cli, "require_walls", lambda: None)
 
 
-@contextmanager
-def fails_its_test(plan=None):
-    core = Core()
-    core.selftest = lambda key, id: [f"a mutant of {id} gets full marks"]
-    yield core
-
-
-@contextmanager
-def does_not_open(plan=None):
-    raise RuntimeError("no sandbox here")
-    yield
+def in_one_process(patch):
+    """Do all tasks here: most of these tests are not about processes."""
+    patch.setattr(batch, "in_processes", lambda work, tasks, *_: ((i, work(t)) for i, t in enumerate(tasks)))
 
 
 def released(name: str) -> dict:
@@ -85,13 +86,8 @@ def mine(nb: dict, id: str) -> dict:
 
 
 def code(source: str, *tags: str) -> dict:
-    return {
-        "cell_type": "code",
-        "source": source,
-        "metadata": {"tags": list(tags)},
-        "outputs": [],
-        "execution_count": None,
-    }
+    about = {"outputs": [], "execution_count": None}
+    return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}, **about}
 
 
 def markdown(source: str, *tags: str) -> dict:
@@ -132,25 +128,6 @@ def overlapped_step(p, a, L, m, h):
     return {**steps, "late": max(h - m * beyond / L, 0.0)}
 """
 OVERLAP_WRONG = OVERLAP.replace("(L - l + 1) * a", "a")
-BLAME = """\
-def blame(arrivals):
-    import math
-    K, S = arrivals.shape
-    last = arrivals.argmax(axis=0)
-    times = np.bincount(last, minlength=K)
-    more = range(int(times.max()), S + 1)
-    p = math.fsum(math.comb(S, n) * (1 / K) ** n * (1 - 1 / K) ** (S - n) for n in more)
-    late = np.diff(np.sort(arrivals, axis=0)[-2:], axis=0)[0]
-    rank = int(times.argmax())
-    return {"rank": rank, "chance": min(1.0, K * p), "saved_s": float(late[last == rank].sum())}
-"""
-
-
-@contextmanager
-def walled(plan):
-    """The real sandbox, without the self-test, which has tests of its own and takes its time."""
-    with batch.sandbox(plan) as core:
-        yield SimpleNamespace(grade=core.grade, selftest=lambda key, id: [])
 
 
 def peak() -> int:
@@ -164,16 +141,3 @@ def forget() -> int:
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return peak()
-
-
-def in_one_process(monkeypatch):
-    """Have a pool do the work itself, here: most of these tests are not about processes."""
-
-    def work_off(self, tasks):
-        try:
-            answer = self._opened().__enter__() if tasks else None
-        except Exception as error:
-            raise GraderFailure(f"{type(error).__name__}: {error}") from None
-        yield from ((i, answer(task)) for i, task in enumerate(tasks))
-
-    monkeypatch.setattr(Pool, "work_off", work_off)

@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit_book.grader.assignment import _assignment, main
+from labkit_book.grader.assignment import assign_inplace, main
 from labkit_book.problems import exercise_set
 from labkit_book.problems.catalogue import all_exercises
 
@@ -27,7 +27,8 @@ def released(name):
 
 @pytest.mark.parametrize("name", SETS)
 def test_every_exercise_has_its_points_once_and_every_answer_a_cell(name):
-    made = _assignment(released(name), name, [7, 8])
+    made = released(name)
+    assign_inplace(made, name, [7, 8])
     nbformat.validate(nbformat.from_dict(made))
     marks = [c["metadata"]["nbgrader"] for c in made["cells"] if "nbgrader" in c["metadata"]]
     assert sum(m.get("points", 0) for m in marks) == sum(e.points for e in exercise_set(name).values())
@@ -44,8 +45,8 @@ def test_every_exercise_has_its_points_once_and_every_answer_a_cell(name):
 def test_what_is_missing_is_said(tmp_path, capsys):
     nb = released("B")
     nb["cells"] = [c for c in nb["cells"] if 'check("B-3"' not in "".join(c["source"])]
-    with pytest.raises(ValueError, match="an answer and a check of B-3"):
-        _assignment(nb, "B", [1])
+    with pytest.raises(ValueError, match="lacks the check of B-3"):
+        assign_inplace(nb, "B", [1])
     assert main(["99", "--out", str(tmp_path)]) == 2 and "99_exercises" in capsys.readouterr().err
     assert main(["B", "--out", str(tmp_path / "a"), "--notebooks", str(RELEASED)]) == 0
     assert (tmp_path / "a" / "b_exercises.ipynb").exists()

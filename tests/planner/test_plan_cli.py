@@ -1,17 +1,26 @@
-"""``python -m labkit_book.planner``: what it prints, what it refuses, and that its JSON can be given back to it."""
+"""``python -m labkit_book.planner``: what it prints, what it refuses, and how options, example and job file combine."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from labkit_book.planner import Case, plan
+from labkit_book.planner import Case, plan, read_sweep
 from labkit_book.planner.__main__ import main
+from labkit_book.planner.report import as_text
 
-BASE = ["--parameters", "25.6M", "--example-ms", "4", "--network", "25Gbit/s", "--latency", "20us",
-        "--steps-min", "7000", "--critical-batch", "4096", "--methods", "sync,overlapped:8,local:8"]  # fmt: skip
+ROOT = Path(__file__).parents[2]
+SWEEP = ROOT / "tests" / "planner" / "layouts" / "nccl-tests.txt"
+WHOLE = ["--parameters", "25.6M", "--b", "32", "--example-ms", "4", "--network", "3.125GB/s,20us", "--K", "1-64",
+         "--examples", "28.672M", "--critical-batch", "4096", "--methods", "sync,local:8"]  # fmt: skip
+CASE = Case(
+    parameters=25_600_000, b_examples=32, example_s=4e-3, alpha_s=20e-6, beta_bytes_per_s=3.125e9, S_min_steps=7000,
+    B_crit_examples=4096, K_workers=[1, 2, 4, 8, 16, 32, 64], methods=["sync", "local:8"],
+)  # fmt: skip
 
 
 def said(capsys, *argv):
@@ -19,222 +28,84 @@ def said(capsys, *argv):
     return status, *capsys.readouterr()
 
 
-def test_the_table_fits_and_has_its_parts(capsys):
-    status, out, err = said(capsys, *BASE, "--b", 32, "--K", "1-64", "--price", "2.5/h")
-    assert status == 0 and not err
+def test_it_plans_the_case_that_was_typed_in_100_columns(capsys):
+    status, out, err = said(capsys, *WHOLE)
+    assert status == 0 and not err and out == as_text(plan(CASE)) + "\n"
     assert max(map(len, out.splitlines())) <= 100
-    for part in (
-        "Weak scaling",
-        "step ms",
-        "price",
-        "Why:",
-        "Its bill:",
-        "others' bills: overlapped:8 ",
-        "The steps factor",
-        "ranking by time flips",
-    ):
+    for part in ("Answer: local:8 with K = 64", "Why: ", "Its bill: ", "ties with", "one input changed"):
         assert part in out
 
 
-def test_what_the_goal_does_not_allow_is_named_and_one_worker_has_nothing_to_flip(capsys):
-    argv = [*BASE, "--b", 32, "--K", "2,16", "--no-flips", "--goal", "efficiency>=0.9"]
-    status, out, _ = said(capsys, *argv)
-    assert status == 0 and "No K reaches the goal with sync." in out
-    _, out, _ = said(capsys, *BASE, "--b", 32, "--K", "1-8", "--goal", "price", "--steps-factor", "sync=1.5")
-    assert "at K = 1:\n  K, turned up" in out and "bandwidth beta" not in out
-    assert "sync             1      (would have to save steps to beat overlapped:8, now 1.5)" in out
+@pytest.mark.parametrize(
+    "more", [[], ["--K", "16"], ["--K", "4", "--network", str(SWEEP), "--methods", "sync"]], ids=len
+)
+def test_the_example_prints_the_command_whose_answer_follows(capsys, more):
+    status, out, _ = said(capsys, "--example", *more)
+    command, _, answer = out.partition("\n\n")
+    assert status == 0 and answer.startswith("Answer: ")
+    words = shlex.split(command)
+    for option, value in zip(more[::2], more[1::2], strict=True):
+        assert words[words.index(option) + 1] == value and words.count(option) == 1
+    assert said(capsys, *words[3:])[1] == answer
 
 
-def test_json_has_the_same_keys_and_goes_in_again(capsys, tmp_path):
-    status, out, _ = said(capsys, *BASE, "--B", 512, "--K", "1,8", "--json", "--goal", "price")
-    made = json.loads(out)
-    assert status == 0 and made["schema"] == "labkit-plan-1"
-    assert set(made) == {
-        "schema",
-        "inputs",
-        "best",
-        "why",
-        "rows",
-        "break_even",
-        "flips",
-        "left_out",
-        "warnings",
-    }
-    for row in made["rows"]:
-        assert row["step_s"] == pytest.approx(row["compute_s"] + row["wait_s"] + row["communicate_s"])
-        assert row["communicate_s"] == pytest.approx(row["latency_s"] + row["bandwidth_s"] + row["coding_s"])
-        assert row["time_s"] == pytest.approx(row["steps"] * row["step_s"])
-    assert {flip["dial"] for flip in made["flips"]} == {"K", "beta", "alpha", "P", "slowdown"}
+def test_what_is_typed_takes_the_place_of_what_the_file_says_in_whatever_way(capsys, tmp_path):
     file = tmp_path / "job.json"
-    file.write_text(out)
-    status, again, _ = said(capsys, "--from", file, "--json")
-    assert status == 0 and json.loads(again) == made
-    assert str(plan(Case.from_json(out))) in said(capsys, "--from", file)[1]
+    file.write_text(json.dumps({
+        "parameters": 10**6, "b_examples": 8, "example_s": 0.01, "K_workers": [2, 4], "beta_bytes_per_s": 1e9,
+        "S_min_steps": 100, "B_crit_examples": 64, "spread": 0.1, "methods": ["sync"], "transport": "measured",
+    }))  # fmt: skip
+    case = {"parameters": 10**6, "example_s": 0.01, "spread": 0.1, "methods": ["sync"]}
+    typed = ["--from", file, "--b", "16", "--K", "8", "--examples", "1M", "--network", SWEEP]
+    expected = Case(
+        **case, b_examples=16, K_workers=8, total_examples=1e6, sweep=read_sweep(SWEEP.read_text())
+    )
+    assert said(capsys, *typed)[1] == as_text(plan(expected)) + "\n"
+    again = Case(
+        **case, b_examples=8, K_workers=[2, 4], S_min_steps=100, B_crit_examples=64, beta_bytes_per_s=5e8
+    )
+    assert said(capsys, "--from", file, "--network", "500MB/s")[1] == as_text(plan(again)) + "\n"
 
 
-def test_an_argument_takes_precedence_over_the_file(capsys, tmp_path):
-    _, out, _ = said(capsys, *BASE, "--b", 32, "--K", "8", "--json", "--no-flips")
-    file = tmp_path / "job.json"
-    file.write_text(out)
-    changes = [
-        "--network",
-        "10Gbit/s",
-        "--B",
-        512,
-        "--examples",
-        "1M",
-        "--K",
-        "4",
-        "--steps-factor",
-        "local:8=1.5",
-    ]
-    _, out, _ = said(capsys, "--from", file, *changes, "--json", "--no-flips")
-    inputs = json.loads(out)["inputs"]
-    assert inputs["cluster"]["beta_bytes_per_s"] == 1.25e9 and inputs["cluster"]["alpha_s"] == 20e-6
-    assert inputs["job"]["B_examples"] == 512 and "b_examples" not in inputs["job"]
-    assert inputs["target"] == {"total_examples": 10**6} and inputs["K_workers"] == [4]
-    assert inputs["methods"][2] == {"method": "local:8", "steps_factor": 1.5}
+def test_a_rate_alone_is_a_data_sheet_s_and_has_a_range_whose_middle_is_said(capsys):
+    out = said(capsys, *WHOLE, "--network", "25Gbit/s", "--methods", "sync")[1]
+    middle, low, high = map(float, re.findall(r"([\d.]+)(?: min)? [(t]o? ?([\d.]+) to ([\d.]+) min", out)[0])
+    assert middle == pytest.approx((low * high) ** 0.5, rel=2e-3)
+    assert "links that give what a data sheet's do over rdma" in out.replace("\n  ", " ")
+    assert "data sheet" not in said(capsys, *WHOLE)[1]
 
 
-def test_a_batch_s_time_is_shared_among_its_examples(capsys):
-    argv = [each for each in BASE if each not in ("--example-ms", "4")]
-    argv += ["--batch-ms", "130", "--overhead-ms", "2", "--b", "32", "--K", "8", "--json", "--no-flips"]
-    job = json.loads(said(capsys, *argv)[1])["inputs"]["job"]
-    assert job["example_s"] == pytest.approx(4e-3) and job["overhead_s"] == pytest.approx(2e-3)
-
-
-def test_hosts_times_workers_are_k(capsys):
-    hosts = ["--per-host", "4", "--inside", "10GB/s", "--inside-latency", "5us", "--hosts", "16"]
-    made = json.loads(said(capsys, *BASE, "--b", "32", *hosts, "--json", "--no-flips")[1])
-    assert made["inputs"]["K_workers"] == [64]
-    assert made["inputs"]["cluster"]["per_host_workers"] == 4
-    status, _, err = said(capsys, *BASE, "--b", "32", *hosts, "--K", "60")
-    assert status == 2 and "--hosts x --per-host = 16 x 4 = 64" in err
-
-
-def test_coding_time_goes_to_those_that_compress(capsys):
-    argv = [*BASE[:-1], "sync,topk:0.01", "--b", "32", "--K", "8", "--coding-ms", "3", "--json", "--no-flips"]
-    methods = json.loads(said(capsys, *argv)[1])["inputs"]["methods"]
-    assert methods == [
-        {"method": "sync", "steps_factor": 1.0},
-        {"method": "topk:0.01", "steps_factor": 1.0, "coding_s": 3e-3},
-    ]
-
-
-WHOLE = [*BASE, "--b", "32", "--K", "8", "--no-flips"]
+def test_doubts_about_a_sweep_are_warnings(capsys):
+    out = said(capsys, *WHOLE, "--network", SWEEP, "--K", "8,16")[1]
+    assert "Warning: 0 sizes were measured with K = 8" in out and "Warning: sizes left out with K = 16" in out
 
 
 @pytest.mark.parametrize(
     "argv,says",
     [
         (["--K", "8"], "--parameters must be given"),
-        (BASE, "--K must be given"),
-        ([*BASE, "--K", "8"], "--b or --B must be given, and only one of the two, got neither"),
-        ([*BASE, "--K", "8", "--b", "32", "--B", "256"], "only one of the two, got --b = 32, --B = 256"),
-        ([*WHOLE, "--batch-ms", "5"], "--example-ms and --batch-ms say the same thing"),
-        ([*WHOLE, "--hosts", "2"], "--hosts must come with --per-host"),
-        ([*WHOLE, "--per-host", "2"], "must be given together, got no --inside"),
-        ([*WHOLE, "--parameters", "-5M"], "--parameters must be a whole number >= 1, got -5000000"),
-        ([*WHOLE, "--parameters", "25.6"], "is 25.6M meant?"),
-        (
-            [*WHOLE, "--parameters", "nan"],
-            "--parameters must be a whole number such as 25.6M, 7B or 25600000, got 'nan'",
-        ),
-        ([*WHOLE, "--network", "25Gbit"], "per second, /s, is missing"),
-        ([*WHOLE, "--network", "-1"], "--network must be a finite number > 0, got -1.0"),
-        ([*WHOLE, "--latency=-1us"], "--latency must be a finite number >= 0, got -1e-06"),
-        ([*WHOLE, "--example-ms", "0"], "--example-ms must be a finite number > 0, got 0"),
-        ([*WHOLE, "--examples", "3M"], "or --examples must be given, and only one of the two"),
-        ([*WHOLE, "--goal", "efficiency>=1"], "goal must be within reach of some row"),
-        ([*WHOLE, "--goal", "efficiency>=..."], "the efficiency in --goal must be a share"),
-        ([*WHOLE, "--goal", "cheap"], "--goal must be time, price, knee or efficiency>=0.8"),
-        ([*WHOLE, "--methods", "sync,sync"], "each with a name of its own"),
-        (
-            [*WHOLE, "--steps-factor", "ssp:3=2"],
-            "--steps-factor must name one of sync, overlapped:8, local:8",
-        ),
-        ([*WHOLE, "--steps-factor", "local:8=x"], "must be a method and a number"),
-        ([*WHOLE, "--stragglers", "pareto:0.9"], "law must have a finite mean"),
-        ([*WHOLE, "--stragglers", "lognormal:-1"], "sigma must be a finite number > 0"),
-        ([*WHOLE, "--b", "1e400"], "--b must be a whole number"),
-        ([*WHOLE, "--latencies", "1us"], "unrecognized arguments: --latencies 1us"),
-        ([*WHOLE, "--b", "many"], "--b must be a whole number such as 25.6M, 7B or 25600000, got 'many'"),
-        ([*WHOLE, "--from", "/no/such/file"], "--from must name a file that can be read"),
+        (WHOLE[:10], "S_min_steps and --critical-batch or --examples must be given, got neither"),
+        ([*WHOLE, "--parameters", "25.6"], "--parameters must be a whole number >= 1, got 25.6"),
+        ([*WHOLE, "--network", "25Gbit"], "--network must be a rate such as 25Gbit/s or 3.125GB/s, got '25Gbit'"),
+        ([*WHOLE, "--memory", "1MB"], "sync with K = 1: does not fit"),
+        ([*WHOLE, "--from", "/no/such/file"], "No such file or directory: '/no/such/file'"),
+        (["--example", "--from", "job.json"], "--example and --from are two jobs"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_gets_one_sentence_and_status_2(capsys, argv, says):
     status, out, err = said(capsys, *argv)
     assert status == 2 and not out
     assert says in err and err.startswith("labkit_book.planner: ") and err.count("\n") == 1
 
 
-def test_a_confused_unit_is_warned_of_and_planned(capsys):
-    status, out, err = said(capsys, *WHOLE, "--network", "25GB/s")
-    answer, warning, table = (out.index(each) for each in ("Answer: ", "Warning: network: 25 GB/s", "Goal: "))
-    assert status == 0 and not err and answer == 0 < warning < table
-    _, out, err = said(capsys, *WHOLE, "--network", "25GB/s", "--json")
-    assert len(json.loads(out)["warnings"]) == 1
-    assert err.startswith("labkit_book.planner: warning: network: 25 GB/s is 200 Gbit/s")
-    for rate in (
-        "400Gbit/s",
-        "1600Gbit/s",
-        "3200Gbit/s",
-    ):  # 50 GB/s, and no doubt; hosts of 4 and 8 such ports
-        assert "Warning" not in said(capsys, *WHOLE, "--network", rate)[1]
-    silent = [each for each in WHOLE if each not in ("--latency", "20us")]
-    assert "Warning: latency: none was given" in said(capsys, *silent, "--transport", "measured")[1]
-
-
-def test_the_help_fits_and_the_module_runs_and_imports_nothing_heavy():
+def test_the_help_says_what_to_start_with_and_nothing_heavy_is_imported():
     code = (
-        "import sys; from labkit_book.planner.__main__ import main; main(['--example', '--no-flips']);"
+        "import sys; from labkit_book.planner.__main__ import main; main(['--example']);"
         "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib')))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2]
-    )
-    assert run.returncode == 0 and "local:8" in run.stdout and "--parameters 25.6M" in run.stderr
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0 and "overlapped:25MB" in run.stdout
     shown = subprocess.run(
-        [sys.executable, "-m", "labkit_book.planner", "--help"],
-        capture_output=True, text=True, cwd=Path(__file__).parents[2], env={"COLUMNS": "100"},
-    )  # fmt: skip
-    assert shown.returncode == 0 and max(map(len, shown.stdout.splitlines())) <= 100
-    for key in ("alpha_s", "communicate_s", "break_even", "lognormal:sigma"):
-        assert key in shown.stdout
-
-
-def test_a_sweep_stands_in_the_network_s_place_and_its_verdict_among_the_warnings(capsys, tmp_path):
-    file = Path(__file__).parent / "layouts" / "nccl-tests.txt"
-    job = [
-        "--parameters",
-        "25.6M",
-        "--example-ms",
-        "4",
-        "--b",
-        "32",
-        "--K",
-        "16",
-        "--examples",
-        "115M",
-        "--methods",
-        "sync",
-        "--no-flips",
-    ]
-    status, out, err = said(capsys, *job, "--sweep", file, "--json")
-    assert status == 0 and "sweep: " in err
-    found = json.loads(out)
-    assert found["rows"][0]["allreduce"] == "measured"
-    assert [16, 67108864.0, 1e-3] in [
-        [K, n, pytest.approx(s)] for K, n, s in found["inputs"]["cluster"]["sweep"]
-    ]
-    headless = tmp_path / "headless.txt"
-    headless.write_text("\n".join(line for line in file.read_text().splitlines() if "Rank" not in line))
-    assert said(capsys, *job, "--sweep", f"{headless}@16")[0] == 0
-    for bad, why in (
-        (headless, "it says none"),
-        (tmp_path / "none", "must name files"),
-        (f"{file}@8", "it says 16, K = 8"),
-    ):
-        status, _, err = said(capsys, *job, "--sweep", bad)
-        assert status == 2 and why in err
-    assert "--network must be given, or --sweep" in said(capsys, *job)[2]
+        [sys.executable, "-m", "labkit_book.planner"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert shown.returncode == 0 and "Start with the first six" in shown.stdout and "local:H" in shown.stdout

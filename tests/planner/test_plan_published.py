@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from labkit_book.labs.published import HALVES, errors, pairs, published
-from labkit_book.planner import Row, parse_method
+from labkit_book.planner import Row
 from labkit_book.planner.row import AS_RUN
 
 FOUND = published()
@@ -48,38 +48,27 @@ def test_no_overlap_is_what_a_plain_loop_makes_of_the_data_sheets(row):
     assert row.without_overlap == pytest.approx(mine / its, rel=1e-9)
 
 
-def test_efficiency_is_a_worker_s_share_of_the_rate_over_the_base_s():
-    told = {
-        ("horovod2017", "VGG-16, fp32", 16): 13.7 / 16, ("horovod2017", "VGG-16, fp32", 64): 40.7 / 64,
-        ("horovod2018", "VGG-16, fp32", 512): 0.68, ("goyal2017", "ResNet-50, fp32", 256): 0.9,
-    }  # fmt: skip
-    for key, share in told.items():
-        found = [row.efficiency for row in FOUND if (row.source, row.model, row.K_workers) == key]
-        assert any(each == pytest.approx(share, abs=0.05 / key[2] + 1e-9) for each in found)
-
-
 def test_the_plan_beats_what_anybody_could_say_on_the_rows_that_it_was_not_made_on():
     off = {name: np.abs(each).mean() for name, each in errors(OF["test"]).items()}
-    assert off["the plan"] < min(off[name] for name in off if name != "the plan") and off["the plan"] <= 9
+    assert off["the plan"] < min(off[name] for name in off if name != "the plan") and off["the plan"] <= 10
 
 
-def test_about_nine_of_ten_rows_lie_in_the_range_that_says_so():
-    for rows in (FOUND, OF["test"]):
+def test_about_nine_of_ten_rows_lie_in_the_range_whose_middle_is_the_point():
+    """Points by which the middle row is told too high: by the inputs alone, and by the middle of the range."""
+    told = {"all": (FOUND, -0.4, -5.3), "test": (OF["test"], -1.3, -6.4)}
+    for rows, unseen, middle in told.values():
         inside = [low <= row.efficiency <= high for row in rows for low, high in [row.range]]
-        assert 0.8 <= np.mean(inside) <= 0.95
+        assert 0.85 <= np.mean(inside) <= 0.95
+        assert all(row.predicted**2 == pytest.approx(math.prod(row.range)) for row in rows)
+        above = [[100 * (each - row.efficiency) for each in (row.unseen, row.predicted)] for row in rows]
+        assert np.median(above, axis=0) == pytest.approx([unseen, middle], abs=0.05)
 
 
-def test_a_measured_step_near_by_corrects_more_than_one_far_away():
-    found = pairs(FOUND)
-    assert all(row.series == one.series and one.K_workers < row.K_workers for row, one in found)
-    far = np.mean([100 * abs(row.after(one) - row.efficiency) for row, one in found])
-    series = {row.series: [other for other in FOUND if other.series == row.series] for row, _ in found}
-    near = []
-    for row, _ in found:
-        others = [other for other in series[row.series] if other.K_workers != row.K_workers]
-        one = min(others, key=lambda other: abs(math.log(other.K_workers / row.K_workers)))
-        near.append(100 * abs(row.after(one) - row.efficiency))
-    assert np.mean(near) < far < np.mean([100 * abs(row.predicted - row.efficiency) for row, _ in found])
+def test_one_measured_step_near_by_leaves_about_nine_of_ten_in_its_range():
+    held = [
+        low <= row.efficiency <= high for row, one in pairs(FOUND) for low, high in [row.range_after(one)]
+    ]
+    assert 0.85 <= np.mean(held) <= 0.95
 
 
 def test_the_correction_is_the_planner_s_own():
@@ -87,9 +76,9 @@ def test_the_correction_is_the_planner_s_own():
     row, one = next((r, o) for r, o in pairs(FOUND) if r.base_workers == 1 and r.b_examples == o.b_examples)
     step_s = one.b_examples * one.passes * one.K_workers / one.rate
     fed = replace(row.case(row.K_workers), measured=[(one.K_workers, step_s)])
-    speed = Row(fed, parse_method(AS_RUN), row.K_workers).examples_per_s / row.K_workers
-    measured = row.base_rate / row.base_workers
-    assert speed / measured == pytest.approx(row.after(one), rel=1e-9)
+    planned = Row(fed, AS_RUN, row.K_workers)
+    speed = planned.B / planned.step.seconds / row.K_workers
+    assert speed / (row.base_rate / row.base_workers) == pytest.approx(row.after(one), rel=1e-9)
 
 
 def test_every_input_says_where_it_stands():

@@ -69,34 +69,6 @@ def rs_as_in_the_lab(comm, x, order):
 # -- 2 ----------------------------------------------------------------------------------------------------------------
 
 
-def price_plot(
-    sizes,
-    seconds,
-    K,
-    alpha,
-    beta,
-    mid=np.min,
-    chunk=True,
-    x="vector (kB)",
-    scale="log",
-    line=None,
-    say="price",
-):
-    from matplotlib.figure import Figure
-
-    ax = Figure().subplots()
-    ax.plot(sizes / 1e3, 1e3 * mid(seconds, axis=1), "o", label="measured")
-    price = 2 * (K - 1) * (alpha + sizes / (K if chunk else 1) / beta)
-    ax.plot(sizes / 1e3, 1e3 * price, label=say)
-    ax.axvline((K * alpha * beta if line is None else line(alpha, beta)) / 1e3)
-    ax.set(xlabel=x, ylabel="all-reduce (ms)", xscale=scale, yscale=scale)
-    ax.legend()
-    return ax.figure
-
-
-# -- 3 ----------------------------------------------------------------------------------------------------------------
-
-
 def ring_counts(K, n, itemsize, skip=(1, 2), **change):
     size, r = np.diff(edges(K, n)), np.arange(K)
     a, b = ((r + s) % K for s in skip)
@@ -110,29 +82,7 @@ def ring_counts(K, n, itemsize, skip=(1, 2), **change):
     return found | {step: f(K, n, itemsize, found) for step, f in change.items()}
 
 
-# -- 4 ----------------------------------------------------------------------------------------------------------------
-
-
-def ninety(K, alpha, beta, **change):
-    L = (K - 1).bit_length()
-    n = 9 * K * alpha * beta
-    ring = 2 * (K - 1) * (alpha + n / K / beta)
-    found = {
-        "from": n,
-        "pace": n / ring / beta,
-        "halving": ring / (2 * L * alpha + 2 * (K - 1) / K * n / beta),
-        "tree": 2 * (K - 1) / K / (2 * L),
-        "tie": alpha * beta * (K - 1 - L) / (L - (K - 1) / K),
-    }
-    return found | {step: f(K, alpha, beta) for step, f in change.items()}
-
-
-def tie_by_logarithm(K, alpha, beta):
-    L = np.log2(K)
-    return alpha * beta * (K - 1 - L) / (L - (K - 1) / K)
-
-
-# -- 5 ----------------------------------------------------------------------------------------------------------------
+# -- 3 ----------------------------------------------------------------------------------------------------------------
 
 
 def mended(K):
@@ -167,23 +117,9 @@ def rank_0_receives_first(K):
     return plan or [[]]
 
 
-# -- 6 ----------------------------------------------------------------------------------------------------------------
+# -- 4 ----------------------------------------------------------------------------------------------------------------
 
-DATA = (
-    '{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": [1000, '
-    '20000, 50000, 100000, 200000, "ring"], "values": [[0.00013033049981459044, 0.000503637000292656, '
-    "8.099649858195335e-05, 9.758799933479168e-05, 0.0003326085006847279, 9.312799920735415e-05, "
-    "9.832649993768428e-05], [0.002044750999630196, 0.0026841755006898893, 0.0017619395002839155, "
-    "0.0025217459988198243, 0.0023050524996506283, 0.002586656999483239, 0.0009312594993389212], "
-    "[0.003960680500313174, 0.003985036501035211, 0.003878160499880323, 0.0039798974994482705, "
-    "0.0039761585012456635, 0.003983590000643744, 0.003607044000091264], [0.007862131498768576, "
-    "0.007853470000554807, 0.007983596000485704, 0.007997833999979775, 0.007982747500136611, "
-    "0.007961879498907365, 0.007982402501511388], [0.0160317860008945, 0.016321283501383732, "
-    "0.016753517500546877, 0.017958181499125203, 0.016579033001107746, 0.016355006000594585, "
-    "0.017203801498908433], [0.09455626600174583, 0.08962141099982546, 0.08445152799686184, "
-    '0.1042858469991188, 0.09661601700281608, 0.09657151499777683, 0.09387895499821752]], "span_s": '
-    '4.093187004000356, "seal": "e3859004b7fa"}'
-)
+DATA = '{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": [1000, 20000, 50000, 100000, 200000, "ring"], "values": [[0.00013033049981459044, 0.000503637000292656, 8.099649858195335e-05, 9.758799933479168e-05, 0.0003326085006847279, 9.312799920735415e-05, 9.832649993768428e-05], [0.002044750999630196, 0.0026841755006898893, 0.0017619395002839155, 0.0025217459988198243, 0.0023050524996506283, 0.002586656999483239, 0.0009312594993389212], [0.003960680500313174, 0.003985036501035211, 0.003878160499880323, 0.0039798974994482705, 0.0039761585012456635, 0.003983590000643744, 0.003607044000091264], [0.007862131498768576, 0.007853470000554807, 0.007983596000485704, 0.007997833999979775, 0.007982747500136611, 0.007961879498907365, 0.007982402501511388], [0.0160317860008945, 0.016321283501383732, 0.016753517500546877, 0.017958181499125203, 0.016579033001107746, 0.016355006000594585, 0.017203801498908433], [0.09455626600174583, 0.08962141099982546, 0.08445152799686184, 0.1042858469991188, 0.09661601700281608, 0.09657151499777683, 0.09387895499821752]], "span_s": 4.093187004000356, "seal": "e3859004b7fa"}'  # noqa: E501
 
 
 def foretold(line=None, **change):
@@ -206,7 +142,7 @@ def foretold(line=None, **change):
     return answer | {key: f(answer) for key, f in change.items()}
 
 
-# -- 7 ----------------------------------------------------------------------------------------------------------------
+# -- 5 ----------------------------------------------------------------------------------------------------------------
 
 
 def seat(K, H, rounds, wrap=True, ports=1, pick=min):
@@ -225,12 +161,10 @@ def seat(K, H, rounds, wrap=True, ports=1, pick=min):
 
 SOLUTIONS = {
     "10.5-1": reduce_scatter,
-    "10.5-2": price_plot,
-    "10.5-3": ring_counts,
-    "10.5-4": ninety,
-    "10.5-5": mended,
-    "10.5-6": foretold(),
-    "10.5-7": seat,
+    "10.5-2": ring_counts,
+    "10.5-3": mended,
+    "10.5-4": foretold(),
+    "10.5-5": seat,
 }
 
 MUTANTS = {
@@ -246,15 +180,6 @@ MUTANTS = {
         rs_send_then_recv,
     ],
     "10.5-2": [
-        lambda *a: price_plot(*a, mid=np.median),
-        lambda *a: price_plot(*a, chunk=False),
-        lambda *a: price_plot(*a, x="vector"),
-        lambda *a: price_plot(*a, scale="linear"),
-        lambda *a: price_plot(*a, line=lambda alpha, beta: alpha * beta),
-        lambda *a: price_plot(*a, say=None),  # in a legend with one entry
-        lambda sizes, seconds, K, alpha, beta: price_plot(sizes, seconds, K, 0.0, beta),
-    ],
-    "10.5-3": [
         lambda *a: ring_counts(*a, skip=(0, 1)),
         lambda *a: ring_counts(*a, skip=(1, 1)),
         lambda *a: ring_counts(*a, sent=lambda K, n, i, f: np.full(K, f["all"] / K)),
@@ -264,23 +189,14 @@ MUTANTS = {
         lambda *a: ring_counts(*a, all=lambda K, n, i, f: K * max(f["sent"])),
         lambda *a: ring_counts(*a, longest=lambda K, n, i, f: max(f["sent"])),
     ],
-    "10.5-4": [
-        lambda *a: ninety(*a, **{"from": lambda K, alpha, beta: 9 * alpha * beta}),
-        lambda *a: ninety(*a, pace=lambda K, alpha, beta: 0.9),
-        lambda *a: ninety(*a, pace=lambda K, alpha, beta: 1.8 * (K - 1) / K),
-        lambda *a: ninety(*a, halving=lambda K, alpha, beta: (K - 1) / (K - 1).bit_length()),
-        lambda *a: ninety(*a, tree=lambda K, alpha, beta: 0.5 / (K - 1).bit_length()),
-        lambda *a: ninety(*a, halving=lambda K, alpha, beta: 10 / 9),
-        lambda *a: ninety(*a, tie=tie_by_logarithm),
-    ],
-    "10.5-5": [
+    "10.5-3": [
         even_ranks_first,
         lambda K: [calls[::-1] if k == 0 else calls for k, calls in enumerate(mended(K))],
         rank_0_receives_first,
         lambda K: mended(K) if K > 1 else [[("send", 0), ("recv", 0)]],
         lambda K: [calls[:2] for calls in mended(K)],  # to the right only
     ],
-    "10.5-6": [
+    "10.5-4": [
         foretold(line=lambda sizes, m: np.polyfit(sizes, m, 1)),  # the long messages decide
         foretold(line=lambda sizes, m: (m[-1] / sizes[-1], 0.0)),  # through the last size
         foretold(beta=lambda a: 1 / a["beta"]),
@@ -290,7 +206,7 @@ MUTANTS = {
         foretold(prediction=lambda a: "inside"),
         foretold(data=lambda a: DATA.replace("200000", "250000")),
     ],
-    "10.5-7": [
+    "10.5-5": [
         lambda K, H, rounds: seat(K, H, rounds, wrap=False),  # the last worker has no right neighbour
         lambda K, H, rounds: seat(K, H, rounds, ports=H),  # of all hosts together
         lambda K, H, rounds: seat(K, H, rounds, ports=2),  # in and out are two directions

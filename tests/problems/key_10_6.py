@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from functools import partial
-from math import comb
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from labkit import evidence
-from labkit.timing import Asynchronous, Synchronous
 from labkit_book.problems import Case
 from labkit_book.problems.sets.s10_6 import _schedules_judge
 
@@ -129,76 +125,7 @@ def loose(x, y):
     return x.min() / y.max(), x.max() / y.min()
 
 
-# -- 5 ----------------------------------------------------------------------------------------------------------------
-
-
-def one_clock(
-    X, fresh, stale, unit=1e3, scale="log", label="time (ms)", free=None, meet=None, drop=None, begin=0
-):
-    policies = {"barrier": Synchronous(), "backup": Synchronous(backups=1), "none": Asynchronous()}
-    fig, ax = plt.subplots()
-    for name, policy in policies.items():
-        log, eta = policy.updates(X), stale if name == "none" else fresh
-        read = log.read if name == "none" else np.arange(log.U)
-        read = np.arange(log.U) if free == "fresh" else read
-        eta = fresh if free == "same step" else eta
-        w = [1.0]
-        for u, version in enumerate(read):
-            w.append(w[u] - eta * w[version])
-        at = log.applied_s
-        if name == "barrier" and meet:
-            at = meet(X)
-        if name == "backup" and drop:
-            at = drop(X)
-        t = np.arange(log.U + 1) if unit is None else unit * np.append(0, at)
-        ax.plot(t[begin:], np.square(w[begin:]) / 2, label=name)
-    ax.set(yscale=scale, xlabel=label, ylabel="loss")
-    ax.legend()
-    plt.close(fig)
-    return fig
-
-
-# -- 6 ----------------------------------------------------------------------------------------------------------------
-
-
-def second_tuning(etas, barrier, free, choose=slice(3), judge=slice(3, None), sides=2, by=np.median):
-    b, f = (int(np.argmin(by(x[choose], axis=0))) for x in (barrier, free))
-    ratio = free[judge, f] / barrier[judge, b]
-    n, k = len(ratio), int((ratio < 1).sum())
-    tail = sum(comb(n, i) for i in range(max(k, n - k), n + 1)) / 2**n
-    return {
-        "rates": (etas[b], etas[f]),
-        "reported": np.median(free[judge, b] / barrier[judge, b]),
-        "fair": np.median(ratio),
-        "chance": min(1, sides * tail) if sides < 3 else 2 * tail,
-        "edge": [i in (0, len(etas) - 1) for i in (b, f)],
-    }
-
-
-def retuned(step, how):
-    return lambda *q: second_tuning(*q) | {step: how(second_tuning(*q), *q)}
-
-
-def barrier_over_free(right, etas, barrier, free):
-    b = list(etas).index(right["rates"][0])
-    return np.median(barrier[3:, b] / free[3:, b])
-
-
-def medians_divided(etas, barrier, free):
-    right = second_tuning(etas, barrier, free)
-    b, f = (list(etas).index(eta) for eta in right["rates"])
-    ours = np.median(barrier[3:, b])
-    return right | {"reported": np.median(free[3:, b]) / ours, "fair": np.median(free[3:, f]) / ours}
-
-
-SOLUTIONS = {
-    "10.6-1": two_ages,
-    "10.6-2": two_schedules,
-    "10.6-3": stale_sgd,
-    "10.6-4": concluded(),
-    "10.6-5": one_clock,
-    "10.6-6": second_tuning,
-}
+SOLUTIONS = {"10.6-1": two_ages, "10.6-2": two_schedules, "10.6-3": stale_sgd, "10.6-4": concluded()}
 
 MUTANTS = {
     "10.6-1": [
@@ -234,30 +161,6 @@ MUTANTS = {
         concluded(sooner=[1, 1]),
         concluded(even=3 * float(np.median(BARRIER / NONE))),
         concluded(even=3 * float(np.median(NONE) / np.median(BARRIER))),
-    ],
-    "10.6-5": [
-        partial(one_clock, free="fresh"),
-        partial(one_clock, free="same step"),
-        partial(one_clock, unit=None),
-        partial(one_clock, unit=1),
-        partial(one_clock, scale="linear"),
-        partial(one_clock, label="time"),
-        partial(one_clock, meet=lambda X: X.mean(axis=0).cumsum()),
-        partial(one_clock, drop=lambda X: np.sort(X, axis=0)[-2].cumsum()),
-        partial(one_clock, drop=lambda X: X.max(axis=0).cumsum()),
-        partial(one_clock, begin=1),
-    ],
-    "10.6-6": [
-        partial(second_tuning, choose=slice(None)),
-        partial(second_tuning, choose=slice(3, None)),
-        partial(second_tuning, by=np.mean),
-        partial(second_tuning, judge=slice(None)),
-        partial(second_tuning, sides=3),  # 2 tails, and the middle in both
-        partial(second_tuning, sides=1),
-        retuned("fair", lambda right, *q: right["reported"]),
-        retuned("reported", lambda right, *q: barrier_over_free(right, *q)),
-        medians_divided,
-        retuned("rates", lambda right, *q: (right["rates"][0], right["rates"][0])),
     ],
 }
 

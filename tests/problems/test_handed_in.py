@@ -7,54 +7,12 @@ import json
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from labkit_book.grader.grading import grade_one
 from labkit_book.grader.zygote import Zygote
-from labkit_book.problems import Case, Exercise, Wrong, close, judge, same_array, take, wire
-from labkit_book.problems.drawn import curve, labelled, shown
+from labkit_book.problems import Case, Exercise, Wrong, close, judge, same_array, take
+from labkit_book.problems.drawn import labelled, shown
 from labkit_book.problems.measured import read
-
-
-def picture(unit="ms", scale=1.0):
-    figure = Figure()
-    ax = figure.subplots()
-    ax.plot([3, 1, 2], scale * np.array([30.0, 10, 20]), label="measured")
-    ax.scatter([1, 2], [5, 6])
-    ax.bar([1, 2], [7, 8])
-    ax.set(xlabel="workers", ylabel=f"time ({unit})", xscale="log")
-    return figure
-
-
-def test_a_figure_travels_as_what_it_shows():
-    for given in (picture(), picture().axes[0], (picture(), "more")):
-        axes = shown(wire.as_sent(given))
-        assert (axes["xscale"], axes["ylabel"], axes["bars"].tolist()) == ("log", "time (ms)", [7, 8])
-        labelled(axes, "x")
-        labelled(axes, "y", "ms")
-        curve(axes, [1, 2, 3], [10, 20, 30], "the times")
-        curve(axes, [1, 2], [5, 6], "the points")
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (lambda: shown(wire.as_sent(3.0)), "return the figure"),
-        (lambda: labelled(shown(wire.as_sent(Figure(layout=None).subplots())), "y"), "has no label"),
-        (lambda: labelled(shown(wire.as_sent(picture())), "y", "s"), "let the label say so"),
-        (lambda: curve(shown(wire.as_sent(picture(scale=2))), [1, 2, 3], [10, 20, 30], "the times"), "not the times"),
-        (lambda: curve(shown(wire.as_sent(picture())), [1, 2, 3, 4], [1, 2, 3, 4], "a law"), "no curve of 4 points"),
-    ],
-)  # fmt: skip
-def test_what_a_figure_lacks_is_said(asked, said):
-    with pytest.raises(Wrong, match=said):
-        asked()
-
-
-def test_an_empty_figure_is_no_figure():
-    with pytest.raises(Wrong, match="return the figure"):
-        shown(wire.as_sent(Figure()))
-
 
 RNG = np.random.default_rng(0)
 
@@ -117,7 +75,7 @@ def test_check_and_grader_read_figures_and_name_mistakes_alike():
     plot = Exercise("0-2", "Plot", "plot", 1, "f", lambda rng: iter([plots]))
     real = Case(((1.0,), (2.0,)), lambda run: same_array(run.results[1], [1.0]), K=2, world="processes")
     sends = Exercise("0-3", "Send", "build", 1, "f", lambda rng: iter([real]))
-    with Zygote() as z:
+    with Zygote(trust=True) as z:  # walls make no difference to what is said
         for exercise, source, status, said in (
             (double, "def f(x): return 2 * x", "PASS", ""),
             (double, "def f(x): return x ** 2", "WRONG", "that squares it"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from labkit_book.problems import wire
-from labkit_book.problems.exercise import Wrong, close, number, same_array
+from labkit_book.problems.exercise import Wrong, close, same_array
 
 PLAIN = [
     None, True, False, 0, -1, 2**70, 1.5, -0.0, math.inf, 1 + 2j, "", "äöü \ud800", b"\x00\xff", [], (), {}, set(), ...,
@@ -35,26 +35,9 @@ def alike(a, b):
     return a == b
 
 
-def same(a, b):
-    """The same on the wire, a nan and itself included."""
-    return wire.encode(a, []) == wire.encode(b, [])
-
-
 @pytest.mark.parametrize("value", PLAIN, ids=repr)
 def test_plain_data_arrive_as_they_went(value):
     assert alike(wire.decode(wire.encode(value)), value)
-    assert same(value, wire.decode(wire.encode(value)))
-
-
-def test_a_number_that_is_none_arrives_too():
-    assert math.isnan(wire.decode(wire.encode(math.nan)))
-    assert same([math.nan], [math.nan]) and not same([math.nan], [0.0])
-
-
-@pytest.mark.parametrize("a,b", [(1, 1.0), (1, True), ([1], (1,)), (np.zeros(2), np.zeros(2, "f4")), (0.0, -0.0),
-                                 (np.zeros((2, 1)), np.zeros((1, 2))), ("1", b"1"), (np.float64(1), 1.0)])  # fmt: skip
-def test_what_differs_in_type_shape_or_bits_is_not_the_same(a, b):
-    assert not same(a, b)
 
 
 def test_what_is_received_is_the_receivers_own():
@@ -72,7 +55,7 @@ def test_what_is_received_is_the_receivers_own():
 def test_what_is_not_plain_arrives_as_a_stand_in_that_no_judge_takes_for_a_number(value):
     got = wire.decode(wire.encode(value))
     assert isinstance(got, wire._Foreign)
-    for judge in (lambda v: number(v), lambda v: close(v, 1.0), lambda v: same_array(v, np.zeros(2))):
+    for judge in (lambda v: close(v, 1.0), lambda v: same_array(v, np.zeros(2))):
         with pytest.raises(Wrong):
             judge(got)
 
@@ -151,10 +134,6 @@ def test_noise_is_refused_or_plain_and_never_anything_else():
             continue
 
 
-def test_a_range_is_not_made_longer_than_its_reader_can_walk():
-    assert isinstance(wire.decode(frame_of('["r", 0, 1000000000000, 1]')), wire._Foreign)
-
-
 # -- judges take numbers only ----------------------------------------------------------------------------------------
 
 
@@ -164,11 +143,6 @@ def test_a_range_is_not_made_longer_than_its_reader_can_walk():
 def test_words_objects_and_complex_numbers_are_no_number(given):
     with pytest.raises(Wrong):
         close(given, 1.0)
-
-
-@pytest.mark.parametrize("given", [1, True, 1.0, np.float32(1), np.array(1), np.array([1]), [1.0]])
-def test_every_kind_of_real_number_is_one(given):
-    close(given, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ import html
 import json
 import re
 import sys
-from xml.etree import ElementTree
 
 import pytest
 
 from labkit.show import predict
-from labkit.show.figures import stills
 from labkit.show.predict import _amount, _Reveal
 
 QUESTION = "How long is a step?"
@@ -35,12 +33,6 @@ def test_one_sentence_compares_the_guess_with_the_answer(guess, sentence, capsys
     assert capsys.readouterr().out == sentence + "\n"
 
 
-@pytest.mark.parametrize("answer", [0, -3.5, 1e-12, 10**9])
-@pytest.mark.parametrize("guess", [None, 0, -1, 2.5, 1e6])
-def test_any_guess_meets_any_answer(guess, answer):
-    assert predict(QUESTION, "", guess).sentence(answer).endswith(".")
-
-
 def test_before_the_answer_it_asks_to_commit_and_then_says_to_what():
     assert str(predict(QUESTION, "ms")).startswith(f"{QUESTION} Write down your guess (in ms)")
     assert str(predict(QUESTION, "ms", 300)) == f"{QUESTION} You committed to 300 ms."
@@ -49,7 +41,7 @@ def test_before_the_answer_it_asks_to_commit_and_then_says_to_what():
 
 @pytest.mark.parametrize("guess", ["300", float("nan"), True, ...])
 def test_a_guess_that_is_no_number_is_refused(guess):
-    with pytest.raises(ValueError, match="guess must be a finite number, or None for not yet, got"):
+    with pytest.raises(ValueError, match="guess must be a finite number, got"):
         predict(QUESTION, "ms", guess)
 
 
@@ -59,19 +51,16 @@ def test_a_choice_is_a_prediction_too():
     assert predict(QUESTION, choices=ways).sentence("ring").startswith("It is: ring. You made no guess")
     assert predict(QUESTION, guess="ring", choices=ways).sentence("ring") == "You said ring, and ring it is."
     assert predict(QUESTION, guess="tree", choices=ways).sentence("ring") == "You said tree; it is ring."
+    with pytest.raises(ValueError, match="answer must be one of ring, tree, got 'c'"):
+        predict(QUESTION, choices=ways).sentence("c")
 
 
 @pytest.mark.parametrize(
     "given, complaint",
     [
-        ({"choices": ["one"]}, "choices must be two or more different texts, got"),
-        ({"choices": ["a", "a"]}, "choices must be two or more different texts, got"),
-        ({"choices": ["a", 3]}, "choices must be two or more different texts, got"),
         ({"choices": ["a", "b"], "guess": "c"}, "guess must be one of a, b, got 'c'"),
-        ({"between": (3, 3)}, r"between must be \(low, high\) with low < high, got"),
-        ({"between": 3}, r"between must be \(low, high\) with low < high, got"),
-        ({"between": (0, float("nan"))}, r"between must be \(low, high\) with low < high, got"),
-        ({"between": (0, 5), "log": True}, "between must begin above 0 on a logarithmic scale, got"),
+        ({"between": (3, 3)}, "high must be a finite number"),
+        ({"between": (0, float("nan"))}, "high must be a finite number"),
     ],
 )
 def test_a_question_that_cannot_be_asked_is_refused(given, complaint):
@@ -79,16 +68,11 @@ def test_a_question_that_cannot_be_asked_is_refused(given, complaint):
         predict(QUESTION, "", **given)
 
 
-def test_an_answer_that_was_no_choice_is_refused():
-    with pytest.raises(ValueError, match="answer must be one of a, b, got 'c'"):
-        predict(QUESTION, choices=["a", "b"]).sentence("c")
-
-
 def test_the_page_gets_the_question_and_the_sealed_answer_under_one_key():
     bet = predict('What is "<d>"?', "ms", between=(0, 10))
     asked = json.loads(html.unescape(re.search('data-asked="(.*?)"', bet._repr_html_()).group(1)))
     assert asked == {
-        "key": bet.key, "question": 'What is "<d>"?', "unit": "ms", "between": [0, 10], "log": False, "whole": True,
+        "key": bet.key, "question": 'What is "<d>"?', "unit": "ms", "between": [0, 10], "whole": True,
     }  # fmt: skip
     shown = _Reveal(bet, 1234.5678, bet.sentence(1234.5678))._repr_html_()
     assert f'data-key="{bet.key}"' in shown
@@ -96,17 +80,13 @@ def test_the_page_gets_the_question_and_the_sealed_answer_under_one_key():
     assert bet.key == predict('What is "<d>"?', "ms").key != predict('What is "<d>"?', "s").key
 
 
-def test_in_a_notebook_both_are_displayed_and_the_guess_is_drawn(monkeypatch):
-    pytest.importorskip("quickjs")
+def test_in_a_notebook_both_are_displayed(monkeypatch):
     shown = []
     module = sys.modules["labkit.show.predict"]  # labkit.show.predict is the function
     monkeypatch.setattr(module, "_displayed", lambda what: shown.append(what) or True)
     bet = predict(QUESTION, "ms", 100)
     bet.reveal(260)
     assert shown[0] is bet and repr(shown[1]) == bet.sentence(260)
-    assert "<svg" in shown[1]._repr_html_() and "your guess 100 ms" in shown[1]._repr_html_()
-    predict(QUESTION, "ms").reveal(260)
-    assert "<svg" not in shown[-1]._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -118,23 +98,3 @@ def test_in_a_notebook_both_are_displayed_and_the_guess_is_drawn(monkeypatch):
 )  # fmt: skip
 def test_a_number_is_said_in_four_digits_and_a_count_exactly(x, said):
     assert _amount(x) == said and _amount(x, "ms") == f"{said} ms"
-
-
-@pytest.mark.parametrize("guess", [-20, -1e-9, 0, 1e-12, 0.3, 7, 140, 1e6])
-@pytest.mark.parametrize("truth", [-3, 0, 0.4, 7, 1e5])
-def test_guess_and_truth_stand_on_the_line_in_their_order(guess, truth):
-    pytest.importorskip("quickjs")
-    svg = ElementTree.fromstring(stills.number_line("ms", guess, truth, "red"))
-    g, t = (
-        float(re.match(r"M([\d.]+) ", mark.get("d"))[1]) for mark in reversed(svg.findall("*[@stroke]")[-2:])
-    )
-    assert 0 <= g <= 400 and 0 <= t <= 400 and ((g < t) == (guess < truth) or abs(g - t) < 1e-3)
-    words = [text.text for text in svg.iter("text")]
-    assert f"your guess {_amount(guess, 'ms')}" in words and f"it is {_amount(truth, 'ms')}" in words
-
-
-def test_without_an_engine_the_sentence_says_it_all(monkeypatch):
-    stills._context.cache_clear()
-    monkeypatch.setitem(sys.modules, "quickjs", None)
-    shown = _Reveal(predict(QUESTION, "ms", 100), 260, "You said 100 ms.")._repr_html_()
-    assert "<svg" not in shown and "You said 100 ms." in shown

@@ -17,34 +17,20 @@ SPANS = [
 ]
 
 
-def two(**changes):
-    given = {"arrivals": [("all-reduce", [0.2, 0.5]), ("end", [NAN, 0.9])], "measured": True, "where": "here"}
-    return Timeline.from_spans(2, SPANS, **{**given, **changes})
+def of_two(spans=SPANS, arrivals=(), K=2):
+    return Timeline.from_spans(K, spans, arrivals=arrivals, measured=True, where="here")
 
 
-def test_totals_and_steps_add_up_the_spans():
-    timeline = two()
-    np.testing.assert_allclose(timeline.totals(), [[0.2, 0.3, 0.1], [0.9, 0.0, 0.1]])
-    np.testing.assert_allclose(
-        timeline.per_step(Kind.COMPUTE), [[0.2, 0], [0.5, 0.3]]
-    )  # step -1 is in no step
-    np.testing.assert_allclose(timeline.per_step(Kind.WAIT), [[0.3, 0], [0, 0]])
-    assert (timeline.T, timeline.begin_s, timeline.finish_s, timeline.elapsed_s) == (2, 0.0, 1.0, 1.0)
-    assert timeline.idle_s == pytest.approx(0.3)
-    np.testing.assert_allclose(timeline.utilisation(), [0.2, 0.9])
-    np.testing.assert_array_equal(timeline.arrivals_s, [[0.2, NAN], [0.5, 0.9]])
-    assert timeline.names == ("all-reduce", "end")
-
-
-def test_the_share_that_computes_falls_to_zero_at_the_barrier_and_rises_again():
-    np.testing.assert_array_equal(two().computing([0.1, 0.3, 0.55, 0.7, 2.0]), [1, 0.5, 0, 0.5, 0])
-
-
-def test_a_clock_that_does_not_start_at_zero_changes_no_duration():
-    shifted = [(r, t, k, a + 1e4, b + 1e4) for r, t, k, a, b in SPANS]
-    late, plain = Timeline.from_spans(2, shifted, measured=True, where=""), two()
-    np.testing.assert_allclose(late.totals(), plain.totals(), atol=1e-9)
-    np.testing.assert_allclose(late.utilisation(), plain.utilisation(), atol=1e-9)
+@pytest.mark.parametrize("begin", [0.0, 1e4])  # a clock that does not start at zero changes no duration
+def test_totals_and_steps_add_up_the_spans(begin):
+    timeline = of_two([(r, t, k, a + begin, b + begin) for r, t, k, a, b in SPANS])
+    close = {"atol": 1e-9}
+    np.testing.assert_allclose(timeline.totals(), [[0.2, 0.3, 0.1], [0.9, 0.0, 0.1]], **close)
+    computed = timeline.per_step(Kind.COMPUTE)  # step -1 is in no step
+    np.testing.assert_allclose(computed, [[0.2, 0], [0.5, 0.3]], **close)
+    assert (timeline.T, timeline.begin_s, timeline.finish_s) == (2, begin, begin + 1.0)
+    assert (timeline.elapsed_s, timeline.idle_s) == (pytest.approx(1.0), pytest.approx(0.3))
+    np.testing.assert_allclose(timeline.utilisation(), [0.2, 0.9], **close)
 
 
 def test_marks_become_spans_and_nothing_is_where_nothing_was():
@@ -60,15 +46,14 @@ def test_marks_become_spans_and_nothing_is_where_nothing_was():
 
 
 def test_nothing_happened_is_a_timeline_too():
-    empty = Timeline.from_spans(3, [], measured=False, where="nowhere")
+    empty = of_two([], K=3)
     assert (empty.T, empty.finish_s, empty.idle_s) == (0, 0.0, 0.0)
     assert empty.totals().shape == (3, 3) and empty.per_step(Kind.WAIT).shape == (3, 0)
     assert empty.arrivals_s.shape == (3, 0) and "3 workers" in str(empty)
 
 
 def test_a_timeline_cannot_be_changed_behind_its_back():
-    rank = np.zeros(1, dtype=int)
-    times = np.zeros(1)
+    rank, times = np.zeros(1, dtype=int), np.zeros(1)
     timeline = Timeline(1, rank, rank, rank, times, times + 1, np.zeros((1, 0)), (), False, "")
     times[0] = 9
     assert timeline.start_s[0] == 0
@@ -76,44 +61,26 @@ def test_a_timeline_cannot_be_changed_behind_its_back():
         timeline.start_s[0] = 1
 
 
-def test_printed_forms_are_compact_and_say_where_the_times_come_from():
+def test_its_table_is_short_and_says_where_the_times_come_from():
     many = Synchronous().timeline(np.ones((100, 2)))
     assert len(str(many).splitlines()) < 14 and "92 more" in str(many)
-    assert "simulated: recurrence of sync" in str(many) and "measured on here" in str(two())
-    page = two(where="<b>")._repr_html_()
-    assert "&lt;b&gt;" in page and page.count("<tr>") == 3
+    assert "simulated: recurrence of sync" in str(many) and "measured on here" in str(of_two())
 
 
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: Timeline.from_spans(0, [], measured=True, where=""), "K must be a whole number >= 1, got 0"),
-        (
-            lambda: Timeline.from_spans(1, SPANS, measured=True, where=""),
-            "rank must be between 0 and 0, got .*1",
-        ),
-        (lambda: Timeline.from_spans(2, [(0, -2, 0, 0, 1)], measured=True, where=""), "step must be .*-2"),
-        (lambda: Timeline.from_spans(2, [(0, 0.5, 0, 0, 1)], measured=True, where=""), "step must be whole"),
-        (lambda: Timeline.from_spans(2, [(0, 0, 3, 0, 1)], measured=True, where=""), "kind must be .*3"),
-        (
-            lambda: Timeline.from_spans(2, [(0, 0, 0, NAN, 1)], measured=True, where=""),
-            "start_s must be finite",
-        ),
-        (
-            lambda: Timeline.from_spans(2, [(0, 0, 0, 1, 0.5)], measured=True, where=""),
-            "no earlier than .*0.5",
-        ),
-        (lambda: Timeline.from_spans(2, [(0, 0, 0, 1)], measured=True, where=""), "spans must be tuples"),
-        (lambda: two(arrivals=[("a", [0.1])]), "arrivals must give K = 2 times for 'a'"),
-        (lambda: two(arrivals=[("a", [0.1, np.inf])]), "arrivals_s must be seconds, or nan"),
-        (
-            lambda: Timeline.from_marks([[0.0]], [[1.0, 2.0]], [[1.0]], [[1.0]], where=""),
-            "marks must be 4 matrices",
-        ),
-        (lambda: Timeline.from_marks([[1.0]], [[0.0]], [[1.0]], [[1.0]], where=""), "no earlier than"),
+        (lambda: of_two([], K=0), "K must be a whole number >= 1, got 0"),
+        (lambda: of_two(K=1), "span 3 must have a rank below 1"),
+        (lambda: of_two([(0, -2, 0, 0, 1)]), "span 0 .* step -2"),
+        (lambda: of_two([(0, 0.5, 0, 0, 1)]), "step must be whole"),
+        (lambda: of_two([(0, 0, 3, 0, 1)]), "kind 3"),
+        (lambda: of_two([(0, 0, 0, NAN, 1)]), "start_s nan"),
+        (lambda: of_two([(0, 0, 0, 1, 0.5)]), "end_s 0.5"),
+        (lambda: of_two(arrivals=[("a", [0.1])]), "arrivals_s must be"),
+        (lambda: of_two(arrivals=[("a", [0.1, np.inf])]), "arrivals_s must be"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(make, words):
-    with pytest.raises(ValueError, match=words) as error:
+def test_bad_input_is_refused(make, words):
+    with pytest.raises(ValueError, match=words):
         make()
-    assert "\n" not in str(error.value)

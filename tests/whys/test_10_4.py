@@ -1,39 +1,24 @@
 """The arguments of lab 10.4, by plain loops over events: no server, recurrence or lock-free update of labkit."""
 
-from __future__ import annotations
-
 import heapq
 from itertools import combinations
 from math import comb
 
 import numpy as np
 import pytest
+from replay import turns
 
 
 def rate(K, draw, c, n):
     """Gradients a second of K workers at one server, first come first served, in the second half of n updates."""
-    queue = [(draw(), k) for k in range(K)]
-    heapq.heapify(queue)
-    ended = np.zeros(n)
-    free = 0.0
-    for u in range(n):
-        came, k = heapq.heappop(queue)
-        ended[u] = free = max(free, came) + c
-        heapq.heappush(queue, (free + draw(), k))
+    ended = [at for _, _, at in turns(K, lambda k: draw(), n, c)]
     half = n // 2
     return (n - half) / (ended[-1] - ended[half - 1])
 
 
 def test_why_10_4_busy():
     rng = np.random.default_rng(0)
-    for K, t, c in (
-        (1, 3.0, 1.0),
-        (3, 3.0, 1.0),
-        (4, 3.0, 1.0),
-        (5, 3.0, 1.0),
-        (9, 3.0, 1.0),
-        (4, 0.02, 0.01),
-    ):
+    for K, t, c in (*((K, 3.0, 1.0) for K in (1, 3, 4, 5, 9)), (4, 0.02, 0.01)):
         bound = min(K / (t + c), 1 / c)
         assert rate(K, lambda t=t: t, c, 60 * K) == pytest.approx(bound, rel=1e-9)
         assert rate(K, lambda t=t: t + rng.exponential(t / 3), c, 4000) < bound * (1 + 1e-9)
@@ -44,16 +29,10 @@ def test_why_10_4_conserved():
     rng = np.random.default_rng(1)
     for K in (1, 2, 5):
         pace = rng.uniform(0.1, 20, K)
-        due = [(pace[k] * rng.exponential(), k) for k in range(K)]
-        heapq.heapify(due)
-        read, stale = [0] * K, 0
-        for u in range(500):
-            now, k = heapq.heappop(due)
-            stale += u - read[k]
-            read[k] = u + 1
-            heapq.heappush(due, (now + pace[k] * rng.exponential(), k))
-            ages = sum(u + 1 - version for version in read)
-            assert stale + ages == (K - 1) * (u + 1)
+        now, stale = [0] * K, 0
+        for u, (k, read, _) in enumerate(turns(K, lambda k, p=pace: p[k] * rng.exponential(), 500)):
+            stale, now[k] = stale + u - read, u + 1
+            assert stale + sum(u + 1 - version for version in now) == (K - 1) * (u + 1)
 
 
 def test_why_10_4_overlap():

@@ -1,7 +1,5 @@
 """The arguments of lab 10.6: eigenvalues, a Lyapunov equation, SSP by its definition, symbols; no path of the lab is run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import sympy
@@ -38,16 +36,16 @@ def test_why_10_6_frontier():
 
 def test_why_10_6_safe():
     rng = np.random.default_rng(0)
+
+    def period(tau, delays, a):
+        return np.linalg.multi_dot([step(tau, delay, a) for delay in [*delays][::-1]])
+
     for tau in (1, 3, 7):
         for _ in range(40):  # periodic schedules of any delays up to tau
-            M = np.eye(tau + 1)
-            for delay in rng.integers(tau + 1, size=rng.integers(2, 20)):
-                M = step(tau, delay, 0.999 / tau) @ M
-            assert radius(M) < 1
-    M = np.eye(8)  # and pi / (2 tau) would not be safe: eight of one version, then four that are seven old
-    for delay in [*range(8), 7, 7, 7, 7]:
-        M = step(7, delay, 0.205) @ M
-    assert np.pi / 14 > 0.205 and radius(M) > 1
+            delays = rng.integers(tau + 1, size=rng.integers(2, 20))
+            assert radius(period(tau, delays, 0.999 / tau)) < 1
+    # and pi / (2 tau) would not be safe: eight of one version, then four that are seven old
+    assert np.pi / 14 > 0.205 and radius(period(7, [*range(8), 7, 7, 7, 7], 0.205)) > 1
 
 
 def oldest(times, K, s, T):
@@ -73,30 +71,6 @@ def test_why_10_6_slack():
         assert chance <= bound == oldest(late, K, s, T)
 
 
-def test_why_10_6_regret():
-    R, G, A, U, c = sympy.symbols("R G A U c", positive=True)
-    parts = [G**2 * c * sympy.sqrt(U), R**2 * sympy.sqrt(U) / c, 2 * A**2 * G**2 * c * sympy.sqrt(U)]
-    total = sympy.simplify(sum(parts).subs(c, R / (G * A)) / (R * G * sympy.sqrt(U)))
-    assert sympy.simplify(total - (1 / A + 3 * A)) == 0 and sympy.simplify(4 * A - total - (A - 1 / A)) == 0
-    n = np.arange(1, 2000)
-    assert (np.cumsum(1 / np.sqrt(n)) <= 2 * np.sqrt(n)).all()
-    rng = np.random.default_rng(2)  # |a . w - b| with delays up to the bound, some of them always the largest
-    for K, s, kind in ((2, 0, "random"), (4, 1, "random"), (4, 3, "oldest")):
-        A2, most, best = 2 * (s + 1) * K, (K - 1) * (2 * s + 1), np.array([1.0, -1.0])
-        a, size = rng.standard_normal((1500, 2)), 4.0
-        g_max = np.linalg.norm(a, axis=1).max()
-        w, regret = [np.zeros(2)], []
-        for u in range(1500):
-            delay = most if kind == "oldest" else rng.integers(most + 1)
-            read = w[max(0, u - delay)]
-            off = a[u] @ (read - best)
-            regret.append(abs(off))
-            w.append(w[u] - size / (g_max * np.sqrt(A2 * (u + 1))) * np.sign(off) * a[u])
-        assert (np.square(np.array(w) - best).sum(axis=1) / 2 <= size**2).all()  # as assumed
-        U_ = np.arange(1, 1501)
-        assert (np.cumsum(regret) <= 4 * size * g_max * np.sqrt(A2 * U_)).all()
-
-
 def test_why_10_6_noise():
     for tau in (1, 3, 7, 31):
         for part in (1.0, 0.5, 0.1):
@@ -114,3 +88,15 @@ def test_why_10_6_noise():
     z = tau / (tau + 1)
     assert sympy.simplify(z**tau * (1 - z) * (tau + 1) - (1 + 1 / tau) ** (-tau)) == 0
     assert all(float(((1 + 1 / tau) ** tau).subs(tau, n)) < np.e for n in (1, 2, 10, 100))
+
+
+def test_why_10_6_equals():
+    x = sympy.symbols("x", positive=True)
+    together = 2 * (sympy.pi / 4 * sympy.sin(x) / x + sympy.sin(x) / 2)  # K steps, in units of 1 / L
+    assert together.subs(x, sympy.pi / 6) == 2 and sympy.limit(together, x, 0) == sympy.pi / 2
+    slope = sympy.lambdify(x, sympy.diff(together, x))
+    assert (slope(np.linspace(1e-3, np.pi / 6, 1000)) > 0).all()
+    for K in (3, 8, 64):  # the frontier itself, by eigenvalues
+        each = 2 * np.sin(np.pi / 2 / (2 * K - 1))
+        assert radius(step(K - 1, K - 1, 0.999 * each)) < 1 < radius(step(K - 1, K - 1, 1.001 * each))
+        assert np.pi / 2 < K * each < 2

@@ -1,9 +1,8 @@
 """Why-boxes of lab A by plain loops: who needs which element, every message of every ring, two queues over time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from replay import messages
 
 
 def test_why_a_bytes():
@@ -18,27 +17,17 @@ def test_why_a_bytes():
     w, g, m, v = (np.abs(rng.normal(size=P)) for _ in range(4))
     whole = adam(w, g, m, v)
     parts = [adam(w[c], g[c], m[c], v[c]) for c in chunks]
-    assert all(
-        np.array_equal(a, np.concatenate(b)) for a, b in zip(whole, zip(*parts, strict=True), strict=True)
-    )
+    joined = [np.concatenate(each) for each in zip(*parts, strict=True)]
+    assert np.array_equal(whole, joined)
     clipped = np.concatenate([g[c] / np.linalg.norm(g[c]) for c in chunks])
     assert not np.allclose(clipped, g / np.linalg.norm(g))
 
     size = {"parameter": 2, "gradient": 2, "master": 4, "first": 4, "second": 4}
     for stage, said in enumerate((16, 4 + 12 / K, 2 + 14 / K, 16 / K)):
-        kept = 0
-        for what, nbytes in size.items():
-            cut = stage >= {"parameter": 3, "gradient": 2}.get(what, 1)
-            for worker in range(K):
-                kept += sum(nbytes for i in range(P) if not cut or i in chunks[worker])
+        whole = {what for what in size if stage < {"parameter": 3, "gradient": 2}.get(what, 1)}
+        every = [(what, i, mine) for what in size for mine in chunks for i in range(P)]
+        kept = sum(size[what] for what, i, mine in every if what in whole or i in mine)
         assert kept / (K * P) == pytest.approx(said)
-
-
-def ring(members, n, log):
-    """Every message of one pass around a ring, reduce-scatter or all-gather: (from, to, bytes)."""
-    k = len(members)
-    for _ in range(k - 1):
-        log += [(r, members[(i + 1) % k], n / k) for i, r in enumerate(members)]
 
 
 def test_why_a_traffic():
@@ -46,17 +35,10 @@ def test_why_a_traffic():
     unit = (K - 1) / K * n
 
     def step(stage, m, keeps=False):
-        log = []
-        for _ in range(m):
-            for _ in range(2 - keeps if stage == 3 else 0):
-                ring(range(K), n, log)  # parameters
-            if stage >= 2:
-                ring(range(K), n, log)  # gradients
-        if stage <= 1:
-            ring(range(K), n, log)  # gradients
-        if stage <= 2:
-            ring(range(K), n, log)  # gradients again, or new parameters
-        return sum(b for src, _, b in log if src == 0) / unit
+        passes = m * (2 - keeps) if stage == 3 else 0  # parameters
+        passes += m if stage >= 2 else 1  # gradients
+        passes += stage <= 2  # gradients again, or new parameters
+        return passes * sum(b for src, _, b in messages(range(K), n) if src == 0) / unit
 
     for m in (1, 2, 4, 7):
         said = [2, 2, m + 1, 3 * m]
@@ -86,23 +68,3 @@ def test_why_a_hidden():
         ):  # forward: one gather; backward: a gather and a reduce-scatter
             assert waits(1.001 * said, p, flops, vectors) == 0 < waits(0.999 * said, p, flops, vectors)
         assert waits(1.5 * said, p, 2, 2) > 0
-
-
-@pytest.mark.parametrize(("H", "G", "m"), [(2, 4, 1), (2, 4, 4), (3, 2, 2), (8, 8, 1)])
-def test_why_a_hybrid(H, G, m):
-    K, n = H * G, 1.0
-    full, hybrid = [], []
-    for _ in range(3 * m):
-        ring(range(K), n, full)
-        for h in range(H):
-            ring(range(h * G, (h + 1) * G), n, hybrid)
-    for j in range(G):
-        for _ in range(2):
-            ring(range(j, K, G), n / G, hybrid)
-
-    def out(log, host):
-        return sum(b for src, to, b in log if src // G == host != to // G)
-
-    for host in range(H):
-        assert out(full, host) == pytest.approx(3 * m * (K - 1) / K)
-        assert out(hybrid, host) == pytest.approx(2 * (H - 1) / H)

@@ -1,4 +1,4 @@
-// A figure without a browser: as much of a document as a drawing needs, and the drawing as text. `stills.py` runs this in QuickJS
+// A figure without a browser: as much of a document as a drawing needs, and the drawing as text. `sources.py` runs this in QuickJS
 // before a figure's script; no page loads it.
 
 const LETTER = 7; // pixels of an average letter of 13: nobody here can measure words

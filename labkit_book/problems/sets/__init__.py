@@ -7,7 +7,6 @@ It stands here because every other file of this folder is a set, and the folder 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,14 @@ from numpy.typing import NDArray
 
 from labkit.comm.run import Run
 from labkit_book.problems.exercise import Wrong, close, same_array
+from labkit_book.problems.measured import read
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
-KEEP = "keep the dict as it was,"
 TO_MS = 0.0051  # what is told in milliseconds is told to two digits behind the point
 
 
-def if_it_were(judge_of: Callable[[Any], Judge], *pairs: tuple[str, Any]) -> tuple[tuple[str, Judge], ...]:
+def as_if(judge_of: Callable[[Any], Judge], *pairs: tuple[str, Any]) -> tuple[tuple[str, Judge], ...]:
     """A case's ``mistakes``: (sentence, wrong value) pairs, recognised by the judge that would find that value right."""
     return tuple((sentence, judge_of(value)) for sentence, value in pairs)
 
@@ -100,12 +99,14 @@ def each_rank(run: Run, expected: Array, what: str) -> None:
         raise Wrong("the ranks hold different bits: they will drift apart, so let all add in the same order")
 
 
-def told(answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any], atol: float = 0.0) -> None:
-    """Wrong unless what a dict of conclusions says under ``key`` is right to ``atol``, or without one to one per cent.
+def told(
+    answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any], atol: float = 0.0, rtol: float = 1e-2
+) -> None:
+    """Wrong unless what a dict of conclusions says under ``key`` is right to ``atol``, or without one to ``rtol``.
 
     wrong: by its sentence, each value that is recognised as a mistake.
     """
-    rtol = 0.0 if atol else 1e-2
+    rtol = 0.0 if atol else rtol
     try:
         if np.ndim(right) or atol:
             same_array(answer[key], np.asarray(right), key, rtol, atol)
@@ -127,22 +128,18 @@ def slips(
     return tuple((said, slip(step, x, rtol)) for said, step, x in known)
 
 
-def follow(answer: Any, right: dict[str, Any], *wrong: tuple[str, str, Any]) -> None:
-    """Wrong unless what is concluded beside the "data" is ``right``, to 0.1 %, with a sentence for each slip."""
-    found = {key: value for key, value in answer.items() if key != "data"}
-    try:
-        steps(right, rtol=1e-3)(found)
-    except Wrong as error:
-        heard = str(error)
-        for text, as_if in slips(right, *wrong, rtol=1e-3):
-            with suppress(Exception):
-                as_if(found)
-                heard = text
-        raise Wrong(heard) from None
+def follow(answer: dict[str, Any], right: dict[str, Any], *wrong: tuple[str, str, Any]) -> None:
+    """``told`` for several conclusions, to 0.1 %; wrong: (sentence, key, wrong value)."""
+    for key, value in right.items():
+        told(answer, key, value, {said: x for said, at, x in wrong if at == key}, rtol=1e-3)
 
 
-def handed_in(answer: Any) -> str:
-    """The data of a measurement."""
-    if not isinstance(answer, dict) or "data" not in answer:
-        raise Wrong("keep the dict as it was, with the key 'data' and the conclusions")
-    return answer["data"]
+def pasted(answer: Any, concluded: Iterable[str], at: Iterable[Any], repeats: int) -> dict[Any, Array]:
+    """What was measured at each setting (repeats,). Wrong unless the answer is a dict of the pasted "data" and what is
+    concluded from them, and the data are of these settings.
+    """
+    at = list(at)
+    data = read(dict_of(answer, ("data", *concluded), "keep the dict as it was,")["data"], len(at), repeats)
+    if set(data.at) != set(at) or data.values.shape[1] != repeats or (data.values < 0).any():
+        raise Wrong(f"the data are to be of {', '.join(map(str, at))}, {repeats} times each, from zero up")
+    return dict(zip(data.at, data.values, strict=True))

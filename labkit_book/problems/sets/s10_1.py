@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 
 from labkit.comm.run import Run
-from labkit_book.problems import measured
-from labkit_book.problems.exercise import Case, Exercise, Wrong, choices, same_array
+from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
 from labkit_book.problems.sets import (
-    KEEP,
     Array,
     Judge,
+    as_if,
     dealt,
-    dict_of,
-    if_it_were,
+    pasted,
     slips,
     steps,
     talked,
@@ -46,10 +44,6 @@ _NOT = {
     "C": "every worker could have the same number of rows there, so what C divides by is N",
     "D": "the sums survive in 32 bits there: single precision alone is no harm",
 }
-
-
-def _expose(rng: np.random.Generator) -> Iterator[Case]:
-    yield Case((), _exposes)
 
 
 def _exposes(answer: Any) -> None:
@@ -103,85 +97,7 @@ def _programs(name: str, rows: list[Array], w: float, l2: float) -> tuple[float,
     }
 
 
-# -- 2: a mean and a deviation are sums, too ----------------------------------------------------------------
-
-
-def _standardise(rng: np.random.Generator) -> Iterator[Case]:
-    for K, offset in ((1, 3.0), (3, 0.0), (4, 2.0), (5, 3.0), (3, 1e8)):
-        d, empty = int(rng.integers(2, 6)), K == 4
-        sizes = unequal(rng, K, 4, (1, 4), empty)
-        shift = np.repeat(np.arange(K), sizes)[:, None]  # the workers' rows differ
-        X = offset + rng.uniform(0.5, 3, d) * (rng.standard_normal((sizes.sum(), d)) + shift)
-        label = f"with {workers(K)}, columns around {offset:g}" + (", one without rows" if empty else "")
-        yield _standardise_case(X, sizes, label)
-
-
-def _standardise_case(X: Array, sizes: Array, label: str) -> Case:
-    (N, d), K, parts = X.shape, len(sizes), np.split(X, np.cumsum(sizes)[:-1])
-    mean, std = X.mean(axis=0), X.std(axis=0)
-    full = [a for a in parts if len(a)]
-    inner = np.sqrt(sum(len(a) * a.var(axis=0) for a in full) / N)
-    far = np.abs(mean).max() > 1e6
-
-    def judge_of(shift: Array, scale: Array) -> Judge:
-        def judge(run: Run) -> None:
-            talked(run, 8 * max(4 * (K - 1), 1) * (d + 1), "4 (K - 1) (d + 1) numbers of 8 bytes")
-            for k, rows in enumerate(run.results):
-                same_array(rows, (parts[k] - shift) / scale, f"what rank {k} returned", 1e-5, 1e-5)
-
-        return judge
-
-    def judge(run: Run) -> None:
-        try:
-            judge_of(mean, std)(run)
-        except Wrong:
-            if far and all(np.shape(r) == a.shape for r, a in zip(run.results, parts, strict=True)):
-                raise Wrong("far from zero digits are gone: a small number is left of two large") from None
-            raise
-
-    means = sum(a.mean(axis=0) for a in full) / len(full)
-    spread = np.sqrt(sum(((a - means) ** 2).mean(axis=0) for a in full) / len(full))
-    mistakes = (
-        ("A worker with few rows counts here as much as one with many.", judge_of(means, spread)),
-        ("These are deviations from each worker's own mean: what the workers differ by is lost.", judge_of(mean, inner)),
-        ("This divides by one row less, as one does to estimate from a sample.", judge_of(mean, std * np.sqrt(N / (N - 1)))),
-        ("That is divided by the square of a deviation: the columns' units are still there.", judge_of(mean, std**2)),
-    )  # fmt: skip
-    return Case(tuple((a,) for a in parts), judge, K, label, mistakes=() if far else mistakes)
-
-
-# -- 3: seven objectives and an experiment --------------------------------------------------------------------
-
-_PARTS, _SUMS, _ROW = _NEEDS = ("its parts", "some sums", "every row")
-_SEALED = {
-    "mean absolute error": "924fe281f007d75a",
-    "mean loss + l2 |w|^2": "7efe5e1d53d023a6",
-    "class-weighted mean": "97ab78d2516d5f7d",
-    "log of the mean of exp(loss)": "ee775123a66d3baa",
-    "variance of the errors": "4265a27d4ed42dea",
-    "pairs, squared": "e02be1ae8f16ab91",
-    "pairs, logistic": "705e107f6bf55fba",
-}
-_ABS, _PENALTY, _CLASSES, _LOG, _VAR, _SQUARED, _LOGISTIC = _OBJECTIVES = tuple(_SEALED)
-_BECAUSE: dict[tuple[str, Any], str] = {
-    (_ABS, _SUMS): "The absolute error: a kink in a term does not tie it to other terms.",
-    (_PENALTY, _SUMS): "The penalty: it is the same for every shard, and the weights add up to one.",
-    (_CLASSES, _PARTS): "The classes: her shards are alike in something that others need not be alike in.",
-    (_CLASSES, _ROW): "The classes: a weight that a row brings along is known where the row is.",
-    (_LOG, _PARTS): "The logarithm: less than one per cent is not nothing.",
-    (_LOG, _ROW): "The logarithm: all rows have a say in a row's weight, but who says that all must be seen?",
-    (_VAR, _PARTS): "The variance: what is that of a shard of one row?",
-    (_VAR, _ROW): "The variance: it needs to know the mean, but who needs the rows to know that?",
-    (_SQUARED, _PARTS): "Pairs: a shard never sees two rows that lie on two workers.",
-    (_SQUARED, _ROW): "The squared pairs: that a term sees two rows does not yet mean that the two must meet.",
-    (_LOGISTIC, _PARTS): "Pairs: a shard never sees two rows that lie on two workers.",
-    (_LOGISTIC, _SUMS): "The logistic pairs: a term mixes two scores in a logarithm, and knows no row alone.",
-}  # fmt: skip
-
-_CHOSEN = choices("10.1-3", dict.fromkeys(_OBJECTIVES, _NEEDS), _SEALED, _BECAUSE)
-
-
-# -- 4: the gradient of a tilted loss -----------------------------------------------------------------------
+# -- 2: the gradient of a tilted loss -----------------------------------------------------------------------
 
 
 def _derived(rng: np.random.Generator) -> Iterator[Case]:
@@ -195,19 +111,12 @@ def _derived(rng: np.random.Generator) -> Iterator[Case]:
         right = {"rows": p, "gradient": p @ G, "workers": share, "slope": var / 2}
         n = np.array(sizes, float)
         mistakes = [
-            ("The exponential's inner derivative has a factor that the front of F takes back.", "rows", tau * p),
             ("These weights belong to a mean of exponentials; but F is its logarithm.", "rows", e / N),
             ("The second step no longer uses the weights of the first.", "gradient", tau * (p @ G)),
-            ("That is the gradient of the mean loss: a tilt of zero.", "gradient", G.mean(axis=0)),
             ("Workers weighted by their rows: that is right where all rows count alike.", "workers", n / N),
             ("Every worker counts alike here, whatever its losses are.", "workers", np.full(len(n), 1 / len(n))),
-            ("A worker's weight is made of its mean loss here: a tilt looks at each row.", "workers",
-             _softmax(tau * np.bincount(owner, f) / n)),
-            ("Means of exponentials: a worker does not have more to say here for having more rows.", "workers",
-             share / n / (share / n).sum()),
             ("Twice too much: of the exponential's square term only a part is left.", "slope", var),
             ("The logarithm has been taken for a straight line.", "slope", (f * f).mean() / 2),
-            ("That is the value at tau = 0, and not what a small tau adds.", "slope", f.mean()),
             ("That is all that a small tau adds, itself included.", "slope", tau * var / 2),
         ]  # fmt: skip
         known = slips(right, *mistakes)
@@ -219,7 +128,7 @@ def _softmax(z: Array) -> Array:
     return np.asarray(e / e.sum())
 
 
-# -- 5: a tilted loss, by workers ---------------------------------------------------------------------------
+# -- 3: a tilted loss, by workers ---------------------------------------------------------------------------
 
 
 def _tilted(rng: np.random.Generator) -> Iterator[Case]:
@@ -263,24 +172,17 @@ def _tilted_case(X: Array, y: Array, w: Array, tau: float, sizes: Array, label: 
         ("Once divided by all weights, and then by the workers besides.", g / K),
     ]  # fmt: skip
     args = tuple((a, b, w.copy(), tau) for a, b in dealt(X, y, sizes))
-    return Case(args, judge_of(g), K, label, mistakes=if_it_were(judge_of, *mistakes))
+    return Case(args, judge_of(g), K, label, mistakes=as_if(judge_of, *mistakes))
 
 
-# -- 6: by the bytes or by the clock ------------------------------------------------------------------------
+# -- 4: by the bytes or by the clock ------------------------------------------------------------------------
 
-_KEYS = ("data", "by_bytes", "steps", "clock", "share")
 _ROWS, _K, _D, _ROUNDS = 16_000, 4, 20, 9
 
 
-def _clock(rng: np.random.Generator) -> Iterator[Case]:
-    yield Case((), _by_the_clock)
-
-
 def _by_the_clock(answer: Any) -> None:
-    data = measured.read(dict_of(answer, _KEYS, KEEP)["data"], 2, _ROUNDS)
-    if set(data.at) != {"ship", "sum"} or data.values.shape[1] != _ROUNDS or (data.values <= 0).any():
-        raise Wrong("the data are to be the seconds of 'ship' and of 'sum', nine rounds of each")
-    ship, total = (data.values[data.at.index(name)] for name in ("ship", "sum"))
+    v = pasted(answer, ("by_bytes", "steps", "clock", "share"), ("ship", "sum"), _ROUNDS)
+    ship, total = v["ship"], v["sum"]
     even = _ROWS / 2  # N / (2 K)
     told(answer, "by_bytes", even, {
         "a worker's rows have been taken for those of all": even / _K,
@@ -310,18 +212,12 @@ def _by_the_clock(answer: Any) -> None:
 
 
 EXERCISES = (
-    Exercise("10.1-1", "A check that lets everything pass", "debug", 4, "", _expose, objectives=(1, 2)),
-    Exercise("10.1-2", "Lost digits", "debug", 3, "standardise", _standardise, objectives=(1, 2)),
     Exercise(
-        "10.1-3",
-        "Seven objectives and one experiment",
-        "criticise",
-        3,
-        "",
-        lambda rng: [Case((), _CHOSEN)],
-        objectives=(4,),
+        "10.1-1", "A check that lets everything pass", "debug", 4, "", once(_exposes), objectives=(1, 2)
     ),
-    Exercise("10.1-4", "What a tilt does", "derive", 4, "tilt", _derived, objectives=(4,)),
-    Exercise("10.1-5", "A tilted loss", "build", 3, "tilted_gradient", _tilted, objectives=(1, 4)),
-    Exercise("10.1-6", "By the bytes or by the clock?", "measure", 3, "", _clock, objectives=(3,)),
+    Exercise("10.1-2", "What a tilt does", "derive", 4, "tilt", _derived, objectives=(4,)),
+    Exercise("10.1-3", "A tilted loss", "build", 3, "tilted_gradient", _tilted, objectives=(1, 4)),
+    Exercise(
+        "10.1-4", "By the bytes or by the clock?", "measure", 3, "", once(_by_the_clock), objectives=(3,)
+    ),
 )

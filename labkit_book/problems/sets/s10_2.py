@@ -9,27 +9,14 @@ Symbols: N examples, b per batch, K workers, B = K b, ``eta`` the learning rate,
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from labkit.comm.run import Run
-from labkit_book.problems import drawn, measured
-from labkit_book.problems.exercise import Case, Exercise, Wrong, same_array
-from labkit_book.problems.sets import (
-    KEEP,
-    Array,
-    Judge,
-    dict_of,
-    if_it_were,
-    slips,
-    steps,
-    talked,
-    told,
-    workers,
-)
+from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
+from labkit_book.problems.sets import Array, Judge, as_if, pasted, slips, steps, talked, told, workers
 
 # -- 1: four workers' samplers on trial ---------------------------------------------------------------------
 
@@ -103,73 +90,18 @@ def _ball(rng: np.random.Generator) -> Iterator[Case]:
             (small, "settles", eta * noise / (2 * H)),
             (small, "average", noise / H**2),
             ("All examples are taken to be curved alike: the batch's curvature is random, too.", "kept", a * a),
-            ("The curvature's variance is that of one example, not of a batch.", "kept", a * a + eta**2 * var * b),
-            ("That is the mean factor: the square of a mean is no mean of squares.", "kept", a),
             ("The noise added is that of one example, not of a batch.", "added", added * b),
-            ("Here no example may come twice in a batch, and none could be larger than N.", "added",
-             added * max(N - b, 0) / (N - 1)),
-            ("This settles as if all that is there were kept, but for the mean curvature.", "settles",
-             eta * noise / (H * (2 - eta * H))),
             ("That is a distance, and the question is about its square.", "settles", math.sqrt(v)),
             ("That is the limit of the full gradient.", "stable", 2 / H),
             ("The iterates are taken to know nothing of each other: each is the last one and a step.", "average", v),
             ("Each pair of iterates has been counted in one order only.", "average", v / (1 - a)),
-            ("This is the limit for a particular c, and not the least one.", "cured", 4 * noise / (3 * H * H)),
         )  # fmt: skip
         known = slips(right, *mistakes)
         label = f"N = {N}, eta = {eta:.4g}, b = {b}"
         yield Case((x, y, eta, b), steps(right), label=label, mistakes=known)
 
 
-# -- 3: the best constant step for a budget -----------------------------------------------------------------
-
-
-def _budget(rng: np.random.Generator) -> Iterator[Case]:
-    for budgets in ((10, 100, 1000), (30, 300)):
-        lam, s, v0 = (float(z) for z in rng.uniform((0.5, 0.2, 20), (3, 2, 200)))
-        etas = np.geomspace(0.003, 1.6, 60) / lam
-        a, ball = 1 - etas * lam, etas * s / (lam * (2 - etas * lam))
-        T = np.array(budgets)[:, None]
-
-        def judge_of(V: Array, etas: Array = etas, budgets: tuple[int, ...] = budgets) -> Judge:
-            return lambda answer: _budget_judge(answer, etas, V, budgets)
-
-        right = a ** (2 * T) * v0 + (1 - a ** (2 * T)) * ball
-        mistakes = if_it_were(
-            judge_of,
-            ("The start is missing: a small rate has not yet forgotten it.", (1 - a ** (2 * T)) * ball),
-            ("The whole ball is there from the first step on.", a ** (2 * T) * v0 + ball),
-            ("That is how a distance shrinks, not its square.", abs(a) ** T * v0 + (1 - abs(a) ** T) * ball),
-            ("There is no noise in these runs.", a ** (2 * T) * v0),
-        )
-        label = f"lam = {lam:.3g}, s = {s:.3g}, v0 = {v0:.3g}, T = {', '.join(map(str, budgets))}"
-        yield Case((lam, s, v0, budgets, etas), judge_of(right), label=label, mistakes=mistakes)
-
-
-def _budget_judge(answer: Any, etas: Array, V: Array, budgets: tuple[int, ...]) -> None:
-    axes = drawn.shown(answer)
-    for T, v in zip(budgets, V, strict=True):
-        drawn.curve(axes, etas, v, f"the expected squared distance after {T} steps")
-    best = V.argmin(axis=1)
-    if not any(len(c["x"]) == len(best) for c in axes["curves"]):
-        raise Wrong(
-            f"no series has {len(best)} points: are the best rates missing, or each a series by itself?"
-        )
-    drawn.curve(axes, etas[best], V.min(axis=1), "the best rate of each budget, one point for each")
-    for axis in "xy":
-        drawn.labelled(axes, axis)
-        if axes[f"{axis}scale"] != "log":
-            raise Wrong(f"the {axis} axis is linear: the small values of several decades lie on one spot")
-    names = {str(T) for T in budgets}
-    try:
-        for T, v in zip(budgets, V, strict=True):
-            its = [c for c in axes["curves"] if names & set(re.findall(r"\d+", c["label"])) == {str(T)}]
-            drawn.curve({"curves": its if axes["legend"] else []}, etas, v, f"T = {T}")
-    except Wrong:
-        raise Wrong("whoever sees only the figure can't tell which curve belongs to which budget") from None
-
-
-# -- 4: accumulate ------------------------------------------------------------------------------------------
+# -- 3: accumulate ------------------------------------------------------------------------------------------
 
 
 def _accumulated(rng: np.random.Generator) -> Iterator[Case]:
@@ -187,8 +119,20 @@ def _accumulated(rng: np.random.Generator) -> Iterator[Case]:
         yield _step_case(counts, w, eta, most, rng, f"with {workers(K)}, {m} micro-batches each, {sizes}")
 
 
+def _step_judge(expected: Array) -> Judge:
+    def judge(run: Run) -> None:
+        K, d = run.K, len(expected)
+        if max(run.messages_sent) > 2 * (K - 1):
+            raise Wrong(f"a rank sent {max(run.messages_sent):g} messages: add up first, then talk once")
+        talked(run, 16 * (K - 1) * (d + 1), "2 (K - 1) (d + 1) numbers of 8 bytes")
+        for rank, given in enumerate(run.results):
+            same_array(given, expected, f"w of rank {rank}", rtol=1e-9, atol=1e-12)
+
+    return judge
+
+
 def _step_case(counts: Array, w: Array, eta: float, most: float, rng: Any, label: str) -> Case:
-    (K, m), d = counts.shape, len(w)
+    K, d = len(counts), len(w)
     micros = [[(rng.standard_normal((n, d)), rng.standard_normal(n)) for n in row] for row in counts]
 
     def clip(g: Array) -> Array:
@@ -196,10 +140,6 @@ def _step_case(counts: Array, w: Array, eta: float, most: float, rng: Any, label
 
     sums = np.array([[2 * X.T @ (X @ w - y) for X, y in row] for row in micros])  # (K, m, d)
     means, N = sums / np.maximum(counts, 1)[..., None], counts.sum()
-    moved = w.copy()
-    for j in range(m):
-        part = sum(2 * X.T @ (X @ moved - y) for X, y in (row[j] for row in micros))
-        moved = moved - eta * clip(part / max(counts[:, j].sum(), 1)) / m
     each = sums.sum(axis=1) / np.maximum(counts.sum(axis=1), 1)[:, None]  # the workers' means
     mean = sums.sum(axis=(0, 1)) / N
     right = w - eta * clip(mean)
@@ -209,91 +149,30 @@ def _step_case(counts: Array, w: Array, eta: float, most: float, rng: Any, label
          w - eta * clip(means.sum(axis=1).mean(axis=0))),
         ("Only the last micro-batch is in this step: the ones before have been overwritten.",
          w - eta * clip(sums[:, -1].sum(axis=0) / max(counts[:, -1].sum(), 1))),
-        ("w has moved between the micro-batches: that is several small steps.", moved),
         ("Each worker's gradient has been clipped, and not that of all examples.",
          w - eta * (counts.sum(axis=1) @ [clip(g) for g in each] / N)),
         ("Each micro-batch has been clipped, and not the gradient of all examples.",
          w - eta * np.einsum("km,kmd->d", counts, [[clip(g) for g in row] for row in means]) / N),
-        ("A sum has been clipped: the longer, the more examples it has.", w - eta * clip(mean * N) / N),
         ("Nothing has been clipped here.", w - eta * mean),
         ("The step has been clipped, and not the gradient.", w - clip(eta * mean)),
         ("A short gradient has been made longer here.", w - eta * mean * min(most, 1e9) / np.linalg.norm(mean)),
-        ("A worker with few examples counts as much as one with many.", w - eta * clip(each.mean(axis=0))),
         ("This is the step of another loss, of half the squared error.", w - eta * clip(mean / 2)) if K == 1 else
         ("Once divided by all examples, and then by the workers besides.", w - eta * clip(mean / K)),
     )  # fmt: skip
 
-    def judge_of(expected: Array) -> Judge:
-        def judge(run: Run) -> None:
-            if max(run.messages_sent) > 2 * (K - 1):
-                raise Wrong(f"a rank sent {max(run.messages_sent):g} messages: add up first, then talk once")
-            talked(run, 16 * (K - 1) * (d + 1), "2 (K - 1) (d + 1) numbers of 8 bytes")
-            for rank, given in enumerate(run.results):
-                same_array(given, expected, f"w of rank {rank}", rtol=1e-9, atol=1e-12)
-
-        return judge
-
-    known = if_it_were(judge_of, *((said, z) for said, z in mistakes if not np.allclose(z, right)))
+    known = as_if(_step_judge, *((said, z) for said, z in mistakes if not np.allclose(z, right)))
     args = tuple((row, w.copy(), eta, most) for row in micros)
-    return Case(args, judge_of(right), K, label + f", most = {most:g}", mistakes=known)
+    return Case(args, _step_judge(right), K, label + f", most = {most:g}", mistakes=known)
 
 
-# -- 5: ten times faster ------------------------------------------------------------------------------------
-
-
-def _weighed(rng: np.random.Generator) -> Iterator[Case]:
-    for o, e in ((1e-3, 1e-4), (2e-2, 1e-5)):
-        yield _weighed_case(4, 94.0, 1024, 9.0, o, e, "the lab's two runs")
-    for _ in range(3):
-        B1 = int(rng.integers(2, 30))
-        B2 = B1 * int(rng.integers(8, 100))
-        S_min, B_crit = float(rng.uniform(100, 3000)), float(rng.uniform(20, 800))
-        S1, S2 = (S_min * (1 + B_crit / B) for B in (B1, B2))
-        o, e = (float(z) for z in rng.uniform((2e-4, 1e-5), (1e-2, 1e-3)))
-        yield _weighed_case(B1, S1, B2, S2, o, e, "other runs")
-
-
-def _weighed_case(B1: int, S1: float, B2: int, S2: float, o: float, e: float, label: str) -> Case:
-    more, saved = B2 * S2 - B1 * S1, S1 - S2
-    right = {
-        "examples": B2 * S2 / (B1 * S1),
-        "alone": S2 * (o + e * B2) / (S1 * (o + e * B1)),
-        "flips_at": e * more / (o * saved),
-        "B_crit": saved / (S2 / B1 - S1 / B2),
-    }
-    mistakes = (
-        ("The batches are compared, and not how many of them were taken.", "examples", B2 / B1),
-        ("The steps are compared: what did a step cost?", "examples", S2 / S1),
-        ("The seconds of one step have been compared, not those of the run.", "alone", (o + e * B2) / (o + e * B1)),
-        ("The time counts examples only: a step costs something besides.", "alone", B2 * S2 / (B1 * S1)),
-        ("That is how many times as short, not as long.", "alone", 1 / right["alone"]),
-        ("Here every worker takes the whole batch.", "flips_at", S1 * (o + e * B1) / (S2 * (o + e * B2))),
-        ("Only one step of either run has been weighed.", "flips_at", e * (B2 - B1) / o),
-        ("Then a dear overhead would speak against the larger batch.", "flips_at", 1 / right["flips_at"]),
-        ("That is a number of workers to hire, and not where two times are equal.", "flips_at",
-         max(1.0, right["flips_at"])),
-        ("The larger batch is taken to be free of noise.", "B_crit", B1 * saved / S2),
-    )  # fmt: skip
-    known = slips(right, *mistakes)
-    says = f"{label}: {S1:.4g} steps of {B1}, {S2:.4g} of {B2}, {o:.3g} s and {e:.3g} s"
-    return Case((B1, S1, B2, S2, o, e), steps(right), label=says, mistakes=known)
-
-
-# -- 6: your machine's fastest batch ------------------------------------------------------------------------
+# -- 4: your machine's fastest batch ------------------------------------------------------------------------
 
 _BATCHES, _ROUNDS = (8, 32, 64, 4096), 9
-_KEYS = ("data", "example_s", "overhead_s", "best", "fastest", "p", "decided")
-
-
-def _fastest(rng: np.random.Generator) -> Iterator[Case]:
-    yield Case((), _machine)
 
 
 def _machine(answer: Any) -> None:
-    data = measured.read(dict_of(answer, _KEYS, KEEP)["data"], len(_BATCHES), _ROUNDS)
-    if set(data.at) != set(_BATCHES) or data.values.shape[1] != _ROUNDS or (data.values <= 0).any():
-        raise Wrong("the data are to be the seconds of a step of 8, 32, 64 and 4096 examples, nine of each")
-    t = np.array([data.values[data.at.index(B)] for B in _BATCHES])
+    v = pasted(answer, ("example_s", "overhead_s", "best", "fastest", "p", "decided"), _BATCHES, _ROUNDS)
+    t = np.array([v[B] for B in _BATCHES])
     B = np.array(_BATCHES, float)
     low, high = np.median(t[0]), np.median(t[-1])
     e = (high - low) / (B[-1] - B[0])
@@ -322,11 +201,9 @@ def _machine(answer: Any) -> None:
 
 EXERCISES = (
     Exercise("10.2-1", "Samplers on trial", "debug", 4, "cause", _causes, objectives=(1,)),
-    Exercise("10.2-2", "A ball and two cures", "derive", 4, "ball", _ball, objectives=(2,)),
-    Exercise("10.2-3", "The best constant step", "plot", 3, "budget_figure", _budget, objectives=(2,)),
+    Exercise("10.2-2", "A ball and two cures", "derive", 4, "ball", _ball, objectives=(2, 3)),
     Exercise(
-        "10.2-4", "Accumulate, then talk once", "build", 3, "accumulated_step", _accumulated, objectives=(4,)
+        "10.2-3", "Accumulate, then talk once", "build", 3, "accumulated_step", _accumulated, objectives=(6,)
     ),
-    Exercise("10.2-5", "Ten times faster, they say", "criticise", 3, "weigh", _weighed, objectives=(3,)),
-    Exercise("10.2-6", "Your machine's fastest batch", "measure", 3, "", _fastest, objectives=(3,)),
+    Exercise("10.2-4", "Your machine's fastest batch", "measure", 3, "", once(_machine), objectives=(4, 5)),
 )

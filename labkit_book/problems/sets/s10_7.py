@@ -18,32 +18,8 @@ from typing import Any
 import numpy as np
 
 from labkit.comm.run import Run
-from labkit_book.problems import measured
-from labkit_book.problems.exercise import Case, Exercise, Wrong, close, same_array
-from labkit_book.problems.sets import (
-    Array,
-    Judge,
-    each_rank,
-    follow,
-    handed_in,
-    if_it_were,
-    slips,
-    steps,
-    talked,
-)
-
-
-def _two(answer: Any, names: str) -> tuple[Any, Any]:
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
-        raise Wrong(f"return two things: {names}")
-    return answer[0], answer[1]
-
-
-def _array(answer: Any, shape: tuple[int, ...], what: str, most: float) -> Array:
-    same_array(answer, np.zeros(shape), what, atol=1e300)  # the shape only, and that it is finite
-    if (given := np.asarray(answer, float)).size and np.abs(given).max() > most:
-        raise Wrong(f"No number of {what} may be larger in size than {most:,.0f}.")
-    return given
+from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
+from labkit_book.problems.sets import Array, Judge, as_if, each_rank, follow, pasted, slips, steps, talked
 
 
 def _largest(x: Array, k: int) -> Array:
@@ -53,76 +29,7 @@ def _largest(x: Array, k: int) -> Array:
     return out
 
 
-# -- 1: what an all-reduce can add ----------------------------------------------------------------------------------
-
-
-def _codes(rng: np.random.Generator) -> dict[str, tuple[Any, Any, bool]]:
-    """Of each: encode, decode, and whether messages may be added."""
-    drawn, S = np.sort(rng.permutation(12)[:3]), rng.choice([-1.0, 1.0], (4, 12))
-    Q = np.linalg.qr(rng.standard_normal((4, 2)))[0]
-
-    def places(x: Array) -> Array:
-        at = np.argsort(-np.abs(x), kind="stable")[:3]
-        return np.concatenate([at, x[at]])
-
-    def unit(x: Array) -> Array:
-        top = np.float32(np.abs(x).max() or 1.0)
-        return np.frombuffer(top.tobytes() + np.rint(x / top * 7).astype(np.int8).tobytes(), np.uint8)
-
-    def united(m: Array) -> Array:
-        top = float(np.frombuffer(m[:4].tobytes(), np.float32)[0])
-        return np.frombuffer(m[4:].tobytes(), np.int8) * (top / 7)
-
-    def thin(x: Array) -> Array:
-        U, s, V = np.linalg.svd(x.reshape(3, 4))
-        return np.concatenate([U[:, 0] * s[0], V[0]])
-
-    return {
-        "largest": (places, lambda m: np.bincount(m[:3].astype(int) % 12, m[3:], 12), False),
-        "own unit": (unit, united, False),
-        "common unit": (lambda x: np.rint(np.clip(x, -100, 100)).astype(np.int8), lambda m: m * 1.0, False),
-        "own directions": (thin, lambda m: np.outer(m[:3], m[3:]).ravel(), False),
-        "drawn alike": (lambda x: x[drawn] * 1.0, lambda m: np.bincount(drawn, m, 12), True),
-        "mixtures": (lambda x: S @ x, lambda m: S.T @ m / 4, True),
-        "common directions": (lambda x: x.reshape(3, 4) @ Q, lambda m: (m @ Q.T).ravel(), True),
-    }  # fmt: skip
-
-
-def _carried(rng: np.random.Generator) -> Iterator[Case]:
-    for name, (encode, decode, adds) in _codes(rng).items():
-        K, m = int(rng.integers(3, 9)), encode(np.ones(12)).nbytes
-        gathered, summed = (K - 1) * m, 2 * (K - 1) * m / K
-
-        judge_of = partial(_adds_up, encode, decode, adds)
-        right, other = (summed, gathered) if adds else (gathered, summed)
-        mistakes = if_it_were(
-            judge_of,
-            ("These bytes are those of the other road: only sums can stay short on their way round the ring.", other),
-            ("That is what all workers send together; asked is one of them.", K * right),
-            ("A message seems to be sent to its own worker, too.", right * K / (K - 1)),
-        )  # fmt: skip
-        yield Case((name, encode, decode, K), judge_of(right), label=f"{name!r}, K = {K}", mistakes=mistakes)
-
-
-def _adds_up(encode: Any, decode: Any, adds: bool, nbytes: float) -> Judge:
-    def judge(answer: Any) -> None:
-        given, pair = _two(answer, "the bytes, and None or a pair of vectors")
-        if pair is None and not adds:
-            raise Wrong("Vectors like those you had in mind may add up here; there are others that do not.")
-        if pair is not None:
-            x, y = _array(pair, (2, 12), "the pair", 1000)
-            apart, together = decode(encode(x)) + decode(encode(y)), decode(encode(x) + encode(y))
-            if np.allclose(together, apart, rtol=1e-6, atol=1e-9 * (1 + np.abs(apart).max())):
-                raise Wrong(
-                    "Your pair is no counterexample: the added messages stand for the sum of what each stood for. "
-                    "(That this is not x + y is the compressor's own loss, and another matter.)"
-                )
-        close(given, nbytes, "what one worker sends")
-
-    return judge
-
-
-# -- 2: where the largest say nothing -------------------------------------------------------------------------------
+# -- 1: where the largest say nothing -------------------------------------------------------------------------------
 
 
 def _stuck(rng: np.random.Generator) -> Iterator[Case]:
@@ -142,8 +49,11 @@ def _path(m: Array, w: Array, k: int, eta: float, T: int, remember: bool) -> Arr
 
 
 def _stays(answer: Any, K: int, d: int, k: int) -> None:
-    m, w = _two(answer, "m and the start")
-    m, w = _array(m, (K, d), "m", 1e6), _array(w, (d,), "the start", 1e6)
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise Wrong("return two things: m and the start")
+    for given, shape, what in zip(answer, ((K, d), (d,)), ("m", "the start"), strict=True):
+        same_array(given, np.zeros(shape), what, atol=1e6)
+    m, w = (np.asarray(given, float) for given in answer)
     far = float(np.linalg.norm(w - m.mean(axis=0)))
     if far < 1e-6 * (1 + np.abs(m).max()):
         raise Wrong("You start at the minimum of the mean loss: staying there proves nothing.")
@@ -157,7 +67,7 @@ def _stays(answer: Any, K: int, d: int, k: int) -> None:
         )
 
 
-# -- 3: a hook -------------------------------------------------------------------------------------------------------
+# -- 2: a hook -------------------------------------------------------------------------------------------------------
 
 
 def _hook(rng: np.random.Generator) -> Iterator[Case]:
@@ -197,7 +107,7 @@ def _hook_case(rng: np.random.Generator, K: int, world: str = "simulated", k: in
     }  # fmt: skip
     label = f"K = {K}, three buckets" + ", in real processes" * (world != "simulated")
     args = tuple((stream, k) for stream in streams)
-    return Case(args, judge_of(right), K, label, world=world, mistakes=if_it_were(judge_of, *wrong.items()))
+    return Case(args, judge_of(right), K, label, world=world, mistakes=as_if(judge_of, *wrong.items()))
 
 
 def _hooked(
@@ -219,7 +129,7 @@ def _hooked(
     return out
 
 
-# -- 4: what coding costs, measured ----------------------------------------------------------------------------------
+# -- 3: what coding costs, measured ----------------------------------------------------------------------------------
 
 _N, _ALPHA = 4_000_000.0, 1e-4  # bytes of a vector; seconds a message
 _SENT = {"top": 80_000.0, "sign": 125_004.0}  # bytes of a message
@@ -233,13 +143,12 @@ _FLAWS = {
 
 
 def _pays(answer: Any) -> None:
-    data = measured.read(handed_in(answer), 2, 15)
-    if set(data.at) != set(_SENT) or data.values.shape[1] != 15:
-        raise Wrong('The data should be of "top" and "sign", fifteen times each, as the cell takes them.')
-    if data.values.min() <= _ALPHA or data.values.max() > 60:
-        raise Wrong("No machine codes a million numbers in a message's latency, nor takes a minute for it.")
+    concluded = ("top", "sign", "top_pays", "sign_pays", "higher")
+    v = pasted(answer, concluded, _SENT, 15)
+    if min(map(min, v.values())) <= _ALPHA:
+        raise Wrong("No machine codes a million numbers in a message's latency.")
     right, wrong = {}, []
-    for at, x in zip(data.at, data.values, strict=True):
+    for at, x in v.items():
         slow_fast = np.sort(x)[[-4, 3]]
         c = {
             "right": slow_fast,
@@ -255,29 +164,30 @@ def _pays(answer: Any) -> None:
             for at, (low, high) in right.items()}  # fmt: skip
     (low, high), (its_low, its_high) = right["top"], right["sign"]
     said["higher"] = "top" if low > its_high else "sign" if its_low > high else "not decided"
-    follow({key: value for key, value in answer.items() if key not in said}, right, *wrong)
+    follow(answer, right, *wrong)
     for key, word in said.items():
         if answer.get(key) != word:
             raise Wrong(f"{key!r} does not follow from your intervals: what do both of their ends say?")
 
 
-# -- 5: how many local steps are free --------------------------------------------------------------------------------
+# -- 4: how many local steps are free --------------------------------------------------------------------------------
 
 
 def _free(rng: np.random.Generator) -> Iterator[Case]:
     for K in (3, 5, 16):
-        eta, L, s2 = (float(x) for x in rng.uniform((0.002, 0.5, 0.5), (0.01, 2, 4)))
-        z2, share, H = float(rng.uniform(0.2, 1) * s2), float(rng.uniform(0.3, 0.9)), int(rng.integers(4, 20))
+        eta, L, s2, t = (float(x) for x in rng.uniform((0.002, 0.5, 0.5, 0.01), (0.01, 2, 4, 0.03)))
+        share, H = float(rng.uniform(0.3, 0.9)), int(rng.integers(4, 20))
+        rho, sent = float(rng.uniform(1.2, 2.5)), float(rng.uniform(1e5, 1e7))
         V, one = (1 - 1 / K) * eta**2 * s2, eta * L * (K - 1)  # a step's drift; the harm of one more step
-        many = np.arange(1, 5000)
-        harm = eta * L * K * z2 / s2 * (many - 1) * (2 * many - 1) / 3
+        ring, tie_s = 2 * (K - 1) / K * sent, t * (rho - 1) / (1 - rho / H)
+        beta = ring / tie_s * float(rng.uniform(0.2, 3))
+        ratio = rho * (t + ring / beta / H) / (t + ring / beta)
         right = {
             "round": V * (H - 1) / 2,
             "harm": one * (H - 1),
             "free": math.floor(1 + share / one),
-            "apart_round": eta**2 * z2 * (H - 1) * (2 * H - 1) / 6,
-            "apart_free": int(many[harm <= share][-1]),
-            "alike": (1 - 1 / K) * s2 / z2,
+            "ratio": ratio,
+            "stops": ring / tie_s,
         }
         mistakes = slips(
             right,
@@ -287,14 +197,16 @@ def _free(rng: np.random.Generator) -> Iterator[Case]:
             ("The harm is held against the noise of one worker, but it is the mean of all that moves.",
              "harm", one * (H - 1) / K),
             ("This allows a step too many: with it the harm is above the share.", "free", right["free"] + 1),
-            ("The square of the mean number of steps stands where the mean of their squares belongs.",
-             "apart_round", eta**2 * z2 * (H - 1) ** 2 / 4),
+            ("Steps are compared here, as if both runs had as much to send.", "ratio", rho),
+            ("A whole vector has been sent once here: a ring has more to do.", "stops", sent / tie_s),
         )  # fmt: skip
-        label = f"H = {H}, K = {K}, eta = {eta:.4f}, share {share:.2f}"
-        yield Case((H, K, eta, L, s2, z2, share), steps(right), label=label, mistakes=mistakes)
+        label = f"H = {H}, K = {K}, eta = {eta:.4f}, share {share:.2f}, rho = {rho:.2f}"
+        yield Case(
+            (H, K, eta, L, s2, share, rho, t, sent, beta), steps(right), label=label, mistakes=mistakes
+        )
 
 
-# -- 6: workers that part and meet -----------------------------------------------------------------------------------
+# -- 5: workers that part and meet -----------------------------------------------------------------------------------
 
 
 def _clients(rng: np.random.Generator) -> Iterator[Case]:
@@ -328,7 +240,7 @@ def _clients(rng: np.random.Generator) -> Iterator[Case]:
         )  # fmt: skip
         args = tuple((A[k], m[k], float(p[k]), int(Hs[k]), most, *rest) for k in range(K))
         label = f"K = {K}, local steps {', '.join(map(str, Hs))}"
-        mistakes = if_it_were(judge_of, *wrong)
+        mistakes = as_if(judge_of, *wrong)
         yield Case(args, judge_of(right, also), K, label, mistakes=mistakes)
 
 
@@ -349,74 +261,14 @@ def _met(
     return w
 
 
-# -- 7: a race, judged -----------------------------------------------------------------------------------------------
-
-_HASTE = {
-    "given": "The program is still in a hurry: dips count as arrivals, and a meeting counts as a step.",
-    "touches": "A run that dips to the target for a moment counts as arrived here.",
-    "meetings": "Meetings are counted as if each were one step.",
-    "scatter": "The interval says how far single seeds scatter, not how well their mean is known.",
-}
-
-
-def _race(rng: np.random.Generator) -> Iterator[Case]:
-    for kind, beta in (("a slow cable", 2e6), ("a fast cable", 5e8), ("a cable between", 0.0)):
-        losses, n, T, H, K = [], 5, 240, 12, int(rng.integers(2, 6))
-        for slower in (1.0, 1.7):
-            fall = slower * rng.uniform(24, 42, (n, 1))
-            y = 2.2 + 1.6 * np.exp(-np.arange(1, T + 1) / fall) + 0.01 * rng.standard_normal((n, T))
-            y[np.arange(n), rng.integers(1, 3, n) * H - 1] = 2.55  # a dip, that does not last
-            y[:, -70:] = np.minimum(y[:, -70:], 2.58)
-            losses.append(y)
-        t_comp = float(rng.uniform(0.01, 0.03))
-        job = (losses[0], losses[1][:, H - 1 :: H], 2.6, H, K, 1e6, 1e-4)
-        args = (*job, beta or _raced(*job, 1.0, t_comp, 2.776)["stops"], t_comp, 2.776)
-        right = _raced(*args)
-        mistakes: list[tuple[str, Judge]] = []
-        for flaw, text in _HASTE.items():
-            other = _raced(*args, flaw=flaw)
-            mistakes += slips(right, *((text, step, other[step]) for step in ("steps", "ratio", "interval")))
-        middle = "Where the seeds don't agree this still names a winner: the middle alone decides."
-        hasty = right | {"first": 1 if right["ratio"].mean() < 1 else -1}
-        mistakes += if_it_were(steps, (middle, hasty))
-        yield Case(args, steps(right), label=f"{kind}, K = {K}", mistakes=tuple(mistakes))
-
-
-def _raced(
-    synchronous: Array, local: Array, target: float, H: int, K: int, nbytes: float, alpha: float, beta: float,
-    t_comp: float, t95: float, flaw: str = "",
-) -> dict[str, Any]:  # fmt: skip
-    def arrived(y: Array) -> Array:
-        if flaw in ("given", "touches"):
-            return 1 + np.argmax(y <= target, axis=1)
-        return 1 + y.shape[1] - np.argmax((y > target)[:, ::-1], axis=1)
-
-    S, S_H = arrived(synchronous), arrived(local) * (1 if flaw in ("given", "meetings") else H)
-    exchange = 2 * (K - 1) * (alpha + nbytes / (K * beta))
-    ratio = S_H * (t_comp + exchange / H) / (S * (t_comp + exchange))
-    half = t95 * ratio.std(ddof=1) / (1 if flaw == "scatter" else math.sqrt(len(ratio)))
-    rho = float(np.mean(S_H / S))
-    tie_s = t_comp * (rho - 1) / (1 - rho / H)
-    return {
-        "steps": np.array([S, S_H]),
-        "ratio": ratio,
-        "interval": np.array([ratio.mean() - half, ratio.mean() + half]),
-        "first": 1 if ratio.mean() + half < 1 else -1 if ratio.mean() - half > 1 else 0,
-        "stops": 2 * (K - 1) * nbytes / K / (tie_s - 2 * (K - 1) * alpha),
-    }
-
-
 _READY = (
     "labkit.compress.ErrorFeedback",
     "labkit.compress.compressed_mean",
-    "labkit.train.hooks.Compression",
 )
 EXERCISES = (
-    Exercise("10.7-1", "What may be added on the way?", "criticise", 2, "carried", _carried, (1,)),
-    Exercise("10.7-2", "Where the largest say nothing", "debug", 2, "stuck", _stuck, (2,)),
-    Exercise("10.7-3", "A hook for every bucket", "build", 4, "exchanged", _hook, (1, 2, 4), withheld=_READY),
-    Exercise("10.7-4", "What coding costs here", "measure", 3, "", lambda _: [Case((), _pays)], (3, 9)),
-    Exercise("10.7-5", "How many local steps are free?", "derive", 3, "free_steps", _free, (6, 7)),
-    Exercise("10.7-6", "The slow clients are forgotten", "debug", 3, "clients", _clients, (5, 7, 8)),
-    Exercise("10.7-7", "A race judged in a hurry", "debug", 3, "judged", _race, (3, 8, 9, 10, 11)),
+    Exercise("10.7-1", "Where the largest say nothing", "debug", 2, "stuck", _stuck, (2,)),
+    Exercise("10.7-2", "A hook for every bucket", "build", 4, "exchanged", _hook, (1, 2, 4), withheld=_READY),
+    Exercise("10.7-3", "What coding costs here", "measure", 3, "", once(_pays), (3, 9)),
+    Exercise("10.7-4", "How many local steps are free?", "derive", 4, "free_steps", _free, (6, 10, 11)),
+    Exercise("10.7-5", "The slow clients are forgotten", "debug", 3, "clients", _clients, (5, 7, 8)),
 )

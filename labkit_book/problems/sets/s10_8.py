@@ -1,8 +1,7 @@
 """Problem set 10.8: large batches.
 
-The judges compute what is right from the questions: a mean square that a step multiplies by a number, the largest eigenvalue
-of a Hessian that is known, Goyal et al. 2017 (sections 2 and 3), McCandlish et al. 2018 (section 2.4), You, Gitman and
-Ginsburg 2017 (Algorithm 1), and paired differences.
+The judges compute what is right from the questions: the largest eigenvalue of a Hessian that is known, Goyal et
+al. 2017 (sections 2 and 3), McCandlish et al. 2018 (section 2.4), and paired differences.
 
 Symbols: K workers, b examples each, B = K b, ``eta`` the learning rate, m the momentum, v a velocity, S steps.
 """
@@ -12,61 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from labkit.comm.run import Run
 from labkit.learn.critical import fit_hyperbola
-from labkit_book.problems import measured
-from labkit_book.problems.exercise import Case, Exercise, Wrong, same_array
-from labkit_book.problems.sets import (
-    Array,
-    Judge,
-    each_rank,
-    follow,
-    handed_in,
-    if_it_were,
-    slips,
-    steps,
-    talked,
-)
+from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
+from labkit_book.problems.sets import Array, Judge, as_if, each_rank, follow, pasted, slips, steps, talked
 
-# -- 1: a ceiling of curvatures that scatter ---------------------------------------------------------------------------
-
-
-def _ceiling(rng: np.random.Generator) -> Iterator[Case]:
-    for K in (1, 4, int(rng.integers(8, 30))):
-        lam, eta, b = float(rng.uniform(0.5, 3)), float(rng.uniform(0.005, 0.02)), int(rng.integers(2, 9))
-        tau2 = float(rng.uniform(0.5, 4)) * lam**2
-        B, rate = K * b, K * eta
-        below, scatter = lam**2 + tau2 / B, tau2 / B
-        right = {
-            "growth": (1 - rate * lam) ** 2 + rate**2 * scatter,
-            "ceiling": 2 * lam / below,
-            "workers": 2 / (eta * lam) - tau2 / (b * lam**2),
-            "best": lam / below,
-            "critical": tau2 / lam**2,
-            "steps": math.log(10) / math.log(1 + B * lam**2 / tau2),
-        }
-        mistakes = slips(
-            right,
-            ("The curvature that a batch happens to have is taken for its mean: what of its scatter?",
-             "growth", (1 - rate * lam) ** 2),
-            ("The scatter is that of one worker's batch, but the step averages over everybody's.",
-             "growth", (1 - rate * lam) ** 2 + rate**2 * tau2 / b),
-            ("The scatter enters with the rate as it is, but what is squared is rate times curvature.",
-             "growth", (1 - rate * lam) ** 2 + rate * scatter),
-            ("That ceiling holds where all examples curve alike.", "ceiling", 2 / lam),
-            ("This lets the rate grow with K, but not the batch.", "workers", 2 * lam / (lam**2 + tau2 / b) / eta),
-            ("That counts the steps of the distance, not of its square.", "steps", right["steps"] * 2),
-        )  # fmt: skip
-        label = f"lam = {lam:.3f}, tau2 = {tau2:.3f}, b = {b}, eta = {eta:.4f}, K = {K}"
-        yield Case((lam, tau2, b, eta, K), steps(right), label=label, mistakes=mistakes)
-
-
-# -- 2: a sharpness below zero -----------------------------------------------------------------------------------------
+# -- 1: a sharpness below zero -----------------------------------------------------------------------------------------
 
 
 def _start(rng: np.random.Generator) -> Iterator[Case]:
@@ -91,7 +45,7 @@ def _start(rng: np.random.Generator) -> Iterator[Case]:
 
         right = said(float(values[-1]))
         # The whole dict must be the mistake's: a small number alone can be that of another one, by chance.
-        mistakes = if_it_were(
+        mistakes = as_if(
             partial(steps, rtol=1e-3),
             ("This finds the curvature that is largest in size. Downhill bends set no ceiling.", said(float(values[0]))),
             ("A bend downwards, with its sign taken off, is no sharpness.", said(float(-values[0]))),
@@ -107,7 +61,7 @@ def _start(rng: np.random.Generator) -> Iterator[Case]:
         yield Case((grad, w, eta, m, K), steps(right, 1e-3), label=label, mistakes=mistakes)
 
 
-# -- 3: a large batch, from its first step -----------------------------------------------------------------------------
+# -- 2: a large batch, from its first step -----------------------------------------------------------------------------
 
 
 def _large(rng: np.random.Generator) -> Iterator[Case]:
@@ -133,7 +87,6 @@ def _large(rng: np.random.Generator) -> Iterator[Case]:
             "The warm-up is a step ahead: it counts the examples of the step being taken.": _warmed(*job, seen="early"),
             "The velocity holds an old rate when the rate changes.": _warmed(*job, f=0),
             "The velocity is corrected the wrong way round.": _warmed(*job, f=-1),
-            "A worker with few examples counts as much as one with many.": _warmed(*job, alike=True),
             "Every worker decays the weights, and all that is added up.": _warmed(*job[:-1], decay * K),
         }  # fmt: skip
         mistakes = tuple(  # by rank 0 alone: with some of them the workers part
@@ -142,26 +95,25 @@ def _large(rng: np.random.Generator) -> Iterator[Case]:
             if not np.allclose(x, right, rtol=1e-7)
         )
         args = tuple((sums[k], counts[k], w.copy(), *job[3:]) for k in range(K))
-        label = f"K = {K}, a warm-up of {warm} examples"
-        yield Case(args, judge_of(right), K, label, mistakes=mistakes)
+        world = "processes" if K == 2 else "simulated"
+        label = f"K = {K}, a warm-up of {warm} examples" + ", in real processes" * (K == 2)
+        yield Case(args, judge_of(right), K, label, world, mistakes=mistakes)
 
 
 def _warmed(
-    sums: Array, counts: Array, w: Array, eta: float, warm: int, m: float, decay: float, seen: str = "", f: int = 1,
-    alike: bool = False,
+    sums: Array, counts: Array, w: Array, eta: float, warm: int, m: float, decay: float, seen: str = "", f: int = 1
 ) -> Array:  # fmt: skip
     (K, T, _), v, last = sums.shape, np.zeros_like(w), 0.0
     for t in range(T):
         before = counts[: 1 if seen == "own" else K, : t + (seen == "early")].sum()
         rate = eta * (1 + (K - 1) * (min(1.0, before / warm) if warm else 1.0))
-        n = counts[:, t, None]
-        g = np.mean(sums[:, t] / n, axis=0) if alike else sums[:, t].sum(axis=0) / n.sum()
+        g = sums[:, t].sum(axis=0) / counts[:, t].sum()
         v = m * (rate / (last or rate)) ** f * v + rate * (g + decay * w)
         w, last = w - v, rate
     return w
 
 
-# -- 4: a critical batch, measured -------------------------------------------------------------------------------------
+# -- 3: a critical batch, measured -------------------------------------------------------------------------------------
 
 _BATCHES, _HELD = (4, 16, 64, 256), 1024
 
@@ -176,11 +128,13 @@ def _law(B: Any, S: Array) -> Array:
 
 
 def _measured(answer: Any) -> None:
-    data = measured.read(handed_in(answer), 5, 7)
-    if set(data.at) != {*_BATCHES, _HELD} or data.values.min() < 1:
-        raise Wrong("The data should be steps at 4, 16, 64, 256 and 1024, as the cell takes them.")
-    *fitted, held = (data.values[data.at.index(B)] for B in (*_BATCHES, _HELD))
-    S = np.array(fitted)
+    v = pasted(
+        answer,
+        ("S_min", "B_crit", "low", "high", "predicted", "buys", "held", "worth"),
+        (*_BATCHES, _HELD),
+        7,
+    )
+    S, held = np.array([v[B] for B in _BATCHES]), v[_HELD]
     S_min, B_crit = _law(_BATCHES, np.median(S, axis=1))
     each = np.array([_law(_BATCHES, row)[1] for row in S.T])
     predicted, twice = S_min * (1 + B_crit / _HELD), (1 + each / 64) / (1 + each / 128)
@@ -201,7 +155,7 @@ def _measured(answer: Any) -> None:
     helped = "The batch that was held back has gone into the fit: what it is to test it has helped to make."
     all_of_them = _law((*_BATCHES, _HELD), np.median(np.vstack([S, held]), axis=1))
     follow(
-        {key: value for key, value in answer.items() if key not in said},
+        answer,
         right,
         (helped, "S_min", all_of_them[0]),
         (absolute, "S_min", level),
@@ -215,77 +169,7 @@ def _measured(answer: Any) -> None:
             raise Wrong(f"{key!r} does not follow: {why}")
 
 
-# -- 5: LARS on several workers ----------------------------------------------------------------------------------------
-
-_SHAPES = ((4, 3), (4,), (2, 4), (2,))
-_LAYERS = ("ordinary layers", "a layer of zeros", "a gradient of zeros")
-
-
-def _lars(rng: np.random.Generator) -> Iterator[Case]:
-    asked = ((1, _LAYERS[0], "simulated"), (2, _LAYERS[1], "simulated"), (3, _LAYERS[2], "simulated"))
-    for K, kind, world in (*asked, (5, _LAYERS[0], "simulated"), (2, _LAYERS[0], "processes")):
-        ws, vs = ([rng.standard_normal(s) * rng.uniform(0.2, 3) for s in _SHAPES] for _ in range(2))
-        gs = [[rng.standard_normal(s) * rng.uniform(0.2, 3) for s in _SHAPES] for _ in range(K)]
-        if kind == _LAYERS[1]:
-            ws[0] *= 0
-        for g in gs if kind == _LAYERS[2] else ():
-            g[2] *= 0
-        eta, c, m = (float(x) for x in rng.uniform((0.5, 0.001, 0.5), (3.0, 0.05, 0.95)))
-        d = sum(w.size for w in ws)
-
-        def judge_of(expected: Array, most: int = 2 * (K - 1) * 8 * -(-(d + 4) // K)) -> Judge:
-            def judge(run: Run) -> None:
-                talked(run, most, "a ring all-reduce of all numbers and one more a layer", "its gradient")
-                each: Any = SimpleNamespace(results=[_flat(given) for given in run.results])
-                each_rank(each, expected, "the array of all weights, then all velocities,")
-
-            return judge
-
-        step = partial(_trusted, ws, gs, vs, eta, c, m)
-        right = step()
-        wrong = {
-            "Both faults of the given program are still there.": step("given"),
-            "Each worker's ratio comes from its own gradient: the mean of what they scale is too short.": step("local"),
-            "The ratios are averaged, not the gradients of which they are made.": step("mean ratio"),
-            "A layer of zeros can never leave zero here, nor can a step be taken where a gradient vanishes.": step("zero"),
-            "The biases are scaled, too.": step("biases"),
-            "This adds the gradients up where their mean is meant: the ratio hides it, the biases do not.": step("sum"),
-        }  # fmt: skip
-        args = tuple((ws, g, vs, eta, c, m) for g in gs)
-        label = f"K = {K}, {kind}" + ", in real processes" * (world != "simulated")
-        mistakes = if_it_were(judge_of, *wrong.items())
-        yield Case(args, judge_of(right), K, label, world=world, mistakes=mistakes)
-
-
-def _flat(given: Any) -> Array:
-    if not isinstance(given, (tuple, list)) or [len(part) for part in given] != 2 * [len(_SHAPES)]:
-        raise Wrong("return two lists, the new weights and the new velocities, an array for each layer")
-    arrays = [x for part in given for x in part]
-    for x, shape in zip(arrays, 2 * _SHAPES, strict=True):
-        same_array(x, np.zeros(shape), f"what belongs to a layer of shape {shape}", atol=1e300)
-    return np.concatenate([np.asarray(x).ravel() for x in arrays])
-
-
-def _trusted(ws: Any, gs: Any, vs: Any, eta: float, c: float, m: float, how: str = "") -> Array:
-    def ratio(w: Array, g: Array) -> float:
-        above, below = float(np.linalg.norm(w)), float(np.linalg.norm(g))
-        some = how in ("zero", "given") or (above and below)
-        return c * above / (below or 1) if some else 1.0
-
-    new, means = [], [sum(parts) / (1 if how == "sum" else len(gs)) for parts in zip(*gs, strict=True)]
-    for i, (w, g) in enumerate(zip(ws, means, strict=True)):
-        if w.ndim > 1 or how == "biases":
-            if how in ("local", "given"):
-                g = sum(ratio(w, mine[i]) * mine[i] for mine in gs) / len(gs)
-            elif how == "mean ratio":
-                g = g * np.mean([ratio(w, mine[i]) for mine in gs])
-            else:
-                g = g * ratio(w, g)
-        new.append(m * vs[i] + eta * g)
-    return _flat(([w - v for w, v in zip(ws, new, strict=True)], new))
-
-
-# -- 6: do large batches generalise worse? -----------------------------------------------------------------------------
+# -- 4: do large batches generalise worse? -----------------------------------------------------------------------------
 
 _FLAWS = {
     "own half": "The rates are chosen by the very errors that they are judged by.",
@@ -318,7 +202,7 @@ def _weighed(rng: np.random.Generator) -> Iterator[Case]:
                 right, *((text, at, other[at]) for at in ("epochs", "loss", "share", "interval"))
             )
         hasty = right | {"shown": 1 if right["loss"] > 0 else -1}
-        mistakes += if_it_were(steps, ("The interval holds zero, and the middle decides.", hasty))
+        mistakes += as_if(steps, ("The interval holds zero, and the middle decides.", hasty))
         yield Case((epochs, loss, 2.093), steps(right), label=kind, mistakes=tuple(mistakes))
 
 
@@ -351,10 +235,8 @@ def _gaps(epochs: dict[str, Any], loss: dict[str, Any], t95: float, flaw: str = 
 
 
 EXERCISES = (
-    Exercise("10.8-1", "A ceiling of curvatures that scatter", "derive", 4, "ceilings", _ceiling, (1, 3)),
-    Exercise("10.8-2", "A sharpness below zero", "debug", 3, "start", _start, (1, 2)),
-    Exercise("10.8-3", "A large batch, from its first step", "build", 4, "large_run", _large, (1, 2)),
-    Exercise("10.8-4", "Your own critical batch", "measure", 3, "", lambda _: [Case((), _measured)], (3,)),
-    Exercise("10.8-5", "A step that shrinks with the workers", "debug", 3, "lars_step", _lars, (4,)),
-    Exercise("10.8-6", "Do large batches generalise worse?", "criticise", 3, "weighed", _weighed, (4,)),
+    Exercise("10.8-1", "A sharpness below zero", "debug", 3, "start", _start, (2, 5)),
+    Exercise("10.8-2", "A large batch, from its first step", "build", 4, "large_run", _large, (1, 5)),
+    Exercise("10.8-3", "Your own critical batch", "measure", 3, "", once(_measured), (3,)),
+    Exercise("10.8-4", "Do large batches generalise worse?", "criticise", 3, "weighed", _weighed, (4,)),
 )

@@ -1,5 +1,5 @@
-"""Set 2.2, barriers: blocking or in step, a leak in the slack, a hiccup under overlap, whom to blame, three
-supersteps of a real machine, and what hurts whom.
+"""Set 2.2, barriers: what hurts whom, a leak in the slack, a hiccup under overlap, whom to blame, and three supersteps of a
+real machine.
 
 Sources: Valiant 1990 (BSP), Ho et al. 2013 (SSP), Li et al. 2020, section 3.2.3 (overlap). No solutions here.
 Symbols: K workers, T steps, S synchronisation points, L buckets, s ``slack``. Times are seconds.
@@ -13,80 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from labkit.comm import Simulated, launch
+from labkit.comm import Simulated
 from labkit.network import Link
-from labkit_book.problems import measured
-from labkit_book.problems.exercise import Case, Exercise, Wrong, number, same_array
-from labkit_book.problems.sets import KEEP, TO_MS, Array, Judge, dict_of, if_it_were, slips, steps, told
+from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
+from labkit_book.problems.sets import TO_MS, Array, Judge, as_if, pasted, slips, steps, told
 
 _INSTANT = Simulated(link=Link(alpha=0.0, beta=1e15))
 
-# -- 2.2-1: blocking, and in step -----------------------------------------------------------------------
+# -- 2.2-1: in words ------------------------------------------------------------------------------------
 
-_K, _T = 8, 6
-
-
-def _around(comm: Any, work_s: Array) -> list[float]:
-    done, right, left = [], (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-    for t in comm.steps(len(work_s)):
-        comm.compute(seconds=work_s[t])
-        comm.sendrecv(np.zeros(1), right, np.empty(1), left)
-        done.append(comm.now())
-    return done
-
-
-def _posted(comm: Any, work_s: Array) -> list[float]:
-    done, others = [], [k for k in range(comm.K) if k != comm.rank]
-    for t in comm.steps(len(work_s)):
-        under_way = [comm.irecv(np.empty(1), k) for k in others]
-        under_way += [comm.isend(np.zeros(1), k) for k in others]
-        comm.compute(seconds=work_s[t])
-        for request in under_way:
-            request.wait()
-        done.append(comm.now())
-    return done
-
-
-# Each program with the farthest that one worker can get ahead of another, in finished steps.
-_PROGRAMS = {"around": (_around, _K // 2 - 1), "posted": (_posted, 1)}
-
-
-def _lead(program: Callable[..., Any], X: Array) -> int:
-    """The most finished steps by which one worker is ahead of another, at any moment."""
-    run = launch(lambda comm: program(comm, X[comm.rank]), _K, world=_INSTANT)
-    F = np.array(run.results)
-    finished = (F[None] <= F.ravel()[:, None, None] + 1e-9).sum(axis=2)  # (moments, K)
-    return int(np.ptp(finished, axis=1).max())
-
-
-def _drift(rng: np.random.Generator) -> Iterator[Case]:
-    def judge(answer: Any) -> None:
-        dict_of(answer, _PROGRAMS, KEEP)
-        for name, (program, most) in _PROGRAMS.items():
-            same_array(answer[name], np.zeros((_K, _T)), f"the times {name!r}", atol=1e30)
-            X = np.asarray(answer[name], dtype=float)
-            if X.min() < 0 or X.max() > 1000:
-                raise Wrong(f"the times {name!r} must be from 0 to 1000 seconds")
-            if (lead := _lead(program, X)) == 0:
-                raise Wrong(f"{name!r}: all eight finish side by side, so nothing tells whether they have to")
-            if lead < most:
-                raise Wrong(_short(name, lead, most, X))
-
-    yield Case((), judge)
-
-
-def _short(name: str, lead: int, most: int, X: Array) -> str:
-    said = f"{name!r}: one worker gets {lead} steps ahead of another, and could get further; "
-    late = X - np.median(X)  # in each step, beyond what is usual
-    k, t = np.unravel_index(late.argmax(), late.shape)
-    if (late.max(axis=1) > 0.5 * late.max()).sum() > 1:
-        return said + "several workers are late at some time here, and hold each other up"
-    if late[k, t] < 0.5 * late[k].clip(0).sum():
-        return said + "your slowest lets go of the others in each of its steps"
-    if t >= _T - most:
-        return said + "when your slowest is late, have they so many steps left to take?"
-    return said + "how long does the one in front need for that?"
-
+_HURTS = (
+    ("a program whose calls block and whose workers are not in step, and why", 1),
+    ("all-reduce: who waits for whom when one worker hiccups once, and a remedy with its price", 1),
+    ("parameter server: what a slow worker does to its own gradients, and a remedy with its price", 1),
+    ("SSP: when slack buys something and when it buys nothing, and why", 1),
+)
 
 # -- 2.2-2: the slack that leaks ------------------------------------------------------------------------
 
@@ -122,7 +63,7 @@ def _slack_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 def _slack_case(work: list[Array], slack: int, kind: str) -> Case:
     label = f"K = {len(work)}, s = {slack}: {kind}; steps: {', '.join(str(len(x)) for x in work)}"
-    mistakes = if_it_were(
+    mistakes = as_if(
         _finishes,
         ("Nobody waits for anybody here, whatever the slack is.", [np.cumsum(x) for x in work]),
         ("Somebody may be one step further ahead here than the slack says.", _ends(work, slack + 1)),
@@ -274,16 +215,9 @@ _UNEVEN_MS = np.array([[18, 24, 20], [22, 20, 24], [20, 26, 18], [36, 22, 30]])
 _SLOWEST_MS, _MEAN_MS = float(_UNEVEN_MS.max(axis=0).sum()), float(_UNEVEN_MS.mean(axis=0).sum())
 
 
-def _supersteps(rng: np.random.Generator) -> Iterator[Case]:
-    yield Case((), _three)
-
-
 def _three(answer: Any) -> None:
-    keys = ("data", "c_ms", "predicted_ms", "lies", "saved_ms", "decided")
-    data = measured.read(dict_of(answer, keys, KEEP)["data"], 3, 5)
-    if set(data.at) != {"empty", "uneven", "even"}:
-        raise Wrong("the data must be of the three settings 'empty', 'uneven' and 'even'")
-    ms = {at: 1e3 * values for at, values in zip(data.at, data.values, strict=True)}
+    keys = ("c_ms", "predicted_ms", "lies", "saved_ms", "decided")
+    ms = {at: 1e3 * values for at, values in pasted(answer, keys, ("empty", "uneven", "even"), 9).items()}
     for at, least in (("uneven", _SLOWEST_MS), ("even", _MEAN_MS)):
         if ms[at].min() < least:
             raise Wrong(
@@ -314,26 +248,16 @@ def _three(answer: Any) -> None:
         raise Wrong("'decided' does not follow from your least saving: is every run with a balance shorter?")
 
 
-# -- 2.2-6: in words ------------------------------------------------------------------------------------
-
-_HURTS = (
-    ("all-reduce: who waits for whom when one worker hiccups once, and a remedy with its price", 1),
-    ("parameter server: what a slow worker does to its own gradients, and a remedy with its price", 1),
-    ("SSP: when slack buys something and when it buys nothing, and why", 1),
-)
-
-
 EXERCISES = (
-    Exercise("2.2-1", "Blocking, and yet not in step", "criticise", 3, "", _drift, objectives=(1,)),
+    Exercise("2.2-1", "What hurts, and what helps", "criticise", 4, "", objectives=(1, 3), rubric=_HURTS),
     Exercise("2.2-2", "The slack that leaks", "debug", 4, "ssp_worker", _slack_cases, objectives=(3,)),
     Exercise(
         "2.2-3", "What a hiccup costs under overlap", "derive", 3, "overlapped_step", _overlap,
-        objectives=(5, 6, 7), withheld=("labkit.timing.overlap",),
+        objectives=(5, 6, 7),
     ),
     Exercise(
         "2.2-4", "One sick worker, or chance?", "criticise", 2, "blame", _blame,
         objectives=(4, 9, 10), withheld=("labkit.timing.straggler_report",),
     ),
-    Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", _supersteps, objectives=(2, 8, 9)),
-    Exercise("2.2-6", "What hurts, and what helps", "criticise", 3, "", objectives=(3,), rubric=_HURTS),
+    Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", once(_three), objectives=(2, 8, 9)),
 )  # fmt: skip

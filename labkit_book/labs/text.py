@@ -1,0 +1,78 @@
+"""Text to learn from, a character at a time: three plays by Shakespeare that come with the package.
+
+A character is a number, its place in the vocabulary; an example is a window of ``length`` characters, and what is to be
+predicted is the same window one character later. ``texts/README.md`` says where the words come from (public domain).
+
+Symbols: b windows per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from labkit.checks import integer
+from labkit_book.labs import data_file
+
+Ids = NDArray[np.uint8]
+Windows = NDArray[np.int64]
+
+
+class Text(NamedTuple):
+    """A text as numbers: ids to train on, ids kept back, and the vocabulary, a sorted string of characters."""
+
+    train: Ids
+    validation: Ids
+    vocabulary: str
+
+    def encode(self, text: str) -> Ids:
+        """Numbers of the characters, (len(text),). ValueError for a character that is not in the vocabulary."""
+        strangers = sorted(set(text) - set(self.vocabulary))
+        if strangers:
+            raise ValueError(f"text must be of the vocabulary's characters, got {strangers[0]!r}")
+        place = {c: i for i, c in enumerate(self.vocabulary)}
+        return np.array([place[c] for c in text], dtype=np.uint8)
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The characters of ``ids`` (n,), as a string."""
+        return "".join(self.vocabulary[i] for i in np.asarray(ids).ravel())
+
+
+def shakespeare() -> Text:
+    """Three plays, about 440,000 characters; the last tenth of them is kept back.
+
+    >>> text = shakespeare()
+    >>> text.decode(text.encode("To be"))
+    'To be'
+    """
+    plays = data_file("texts/shakespeare.txt").read_text(encoding="ascii")
+    nothing = np.empty(0, np.uint8)
+    whole = Text(nothing, nothing, "".join(sorted(set(plays))))
+    ids, cut = whole.encode(plays), round(0.9 * len(plays))
+    return whole._replace(train=ids[:cut], validation=ids[cut:])
+
+
+def windows(
+    ids: ArrayLike, length: int, b: int, rng: np.random.Generator
+) -> Iterator[tuple[Windows, Windows]]:
+    """Batches without end: x (b, length) and y (b, length), where y is what follows each character of x.
+
+    Windows start anywhere in ``ids`` (n,), drawn from ``rng``: a rank that shall see text of its own brings a generator of
+    its own, ``default_rng([seed, rank])``. Raises ValueError, at the call, unless b >= 1 and 1 <= length < n.
+    """
+    source = np.asarray(ids)
+    integer("length", length, least=1), integer("b", b, least=1)
+    if source.ndim != 1 or source.size <= length:
+        raise ValueError(
+            f"ids must be more than length = {length} numbers in a row, got shape {source.shape}"
+        )
+
+    def batch() -> tuple[Windows, Windows]:
+        begin = rng.integers(source.size - length, size=(b, 1))
+        window = source[begin + np.arange(length + 1)].astype(np.int64)
+        return window[:, :-1], window[:, 1:]
+
+    return iter(batch, None)
