@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import itertools
 import json
 import os
@@ -76,12 +75,9 @@ def tests(name: str, limit_s: float, words: str, env: Mapping[str, str] = Mappin
     found = [f for f in sorted((ROOT / "tests").rglob("test_*.py")) if f.name != "test_cells.py"]
     files = [str(f) for f in found if "mark.gpu" in f.read_text(encoding="utf-8")]
     options = ["-v", "-rs", "--tb=line", "-m", "gpu", "-k", words]
-    # a lent machine may have another pytest, fewer of its plugins, and lack what one of the files imports
+    # a lent machine may have another pytest, fewer of its plugins, and lack what conftest or one of the files imports
     options += ["-c", os.devnull, f"--rootdir={ROOT}", "--import-mode=importlib", "-p", "no:cacheprovider"]
-    options += ["-o", f"pythonpath={ROOT / 'book' / 'tools'}"]  # which the tests' conftest imports from
-    options.append("--continue-on-collection-errors")
-    if importlib.util.find_spec("psutil") is None:
-        options.append("--noconftest")
+    options += ["--noconftest", "--continue-on-collection-errors"]
     return Part(name, limit_s, [sys.executable, "-m", "pytest", *options, *files], env)
 
 
