@@ -111,7 +111,7 @@ def test_installed_beside_these_two_alone_it_imports_simulates_and_says_what_the
     said = done.stdout.splitlines()
     assert len(said) == 8, done.stderr
     assert said[1] == (
-        "LaunchError: world='processes' needs torch and cloudpickle, not installed here (pip install "
+        "LaunchError: world='processes' needs torch and cloudpickle (No module named 'torch': pip install "
         "torch cloudpickle); world='simulated' does not"
     )
 

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from labkit import checks, machine
@@ -42,14 +42,13 @@ class Workers(ABC):
     @staticmethod
     def room_for(K: int) -> Any:
         """torch, if it is there and this machine can host K processes; LaunchError otherwise, ValueError if K < 1."""
-        needs = ("torch", "cloudpickle")
-        if lacks := [name for name in needs if find_spec(name) is None]:
-            hint = f"(pip install {' '.join(lacks)}); world='simulated' does not"
-            lacking = f"{' and '.join(lacks)}, not installed here {hint}"
-            raise LaunchError(f"world='processes' needs {lacking}")
-        import torch
-        import torch.distributed as dist
-
+        try:
+            torch, _ = map(import_module, ("torch", "cloudpickle"))
+        except ImportError as error:
+            hint = f"({error}: pip install torch cloudpickle)"
+            what = f"world='processes' needs torch and cloudpickle {hint}"
+            raise LaunchError(f"{what}; world='simulated' does not") from None
+        dist = torch.distributed
         if not dist.is_available() or not dist.is_gloo_available():
             raise LaunchError("this torch has no gloo; world='simulated' needs none")
         cores = machine.cores()

@@ -444,4 +444,4 @@ def test_without_torch_the_simulation_works_and_processes_say_what_is_missing(ra
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = ran([sys.executable, "-c", code], timeout=60, env=env)
     assert done.stdout.splitlines() == ["[0, 1]"], done.stderr
-    assert "world='processes' needs torch, not installed here" in done.stderr
+    assert "world='processes' needs torch and cloudpickle (no torch here: pip install" in done.stderr
