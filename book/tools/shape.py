@@ -31,15 +31,8 @@ BOUNDS = {
 }  # fmt: skip
 LEAST = {"subject"}
 ALL_WORDS = 55_000
-# One whose second edition is to come, and four that take 32 to 44 s on the machine of two cores that they are noted for.
-LATER = (
-    "10_9_lower_bounds",
-    "10_4_asynchronous_sgd",
-    "10_5_network",
-    "10_6_race",
-    "10_7_finale",
-    "10_10_choosing",
-)
+# Four that take 32 to 44 s on the machine of two cores that they are noted for.
+LATER = ("10_7_finale",)
 PICTURES = re.compile(r'"image/(?:png|svg\+xml)"|labkit-figure|<svg')
 SHOWS = re.compile(
     r"(?:.*\.)?(?:print|display|use_style|predict|reveal|explorer|figure|compare|draw|fill)$"
