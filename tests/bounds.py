@@ -34,10 +34,8 @@ COLAB = [
 #: Two runs: IPython 7 puts a folder with a package `tests` onto the path, where worker processes would look for ours.
 ROOMS = "collectives comm/test_worlds.py network learn timing test_examples.py"
 TESTS = (["tests/show"], [f"tests/{room}" for room in ROOMS.split()])
-LABS = [
-    "10_3_synchronous_sgd",
-    "10_5_all_reduce",
-]  # plots, figures, an explorer, predictions, worker processes
+# Plots, figures, an explorer, predictions, worker processes.
+LABS = ["10_3_synchronous_sgd", "10_5_all_reduce"]
 
 
 def requirements(extra: str | None = None) -> list[str]:

@@ -34,9 +34,8 @@ def _started(
     mark = uuid.uuid4().hex
 
     def first() -> None:
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # nohup and many runners ignore it, and that is inherited
+        # Nohup and many runners ignore it, and that is inherited.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         if preexec_fn is not None:
             preexec_fn()
 

@@ -180,11 +180,8 @@ def setup(app: Any) -> dict[str, bool]:
     app.config.autodoc_preserve_defaults = True
     app.config.nitpick_ignore_regex = [("py:class", r"(?:collections|numpy)\..*")]  # types of data
     app.config.autodoc_inherit_docstrings = False
-    options = (
-        "members",
-        "no-value",
-        "ignore-module-all",
-    )  # a face shows what it defines, its modules the rest
+    # A face shows what it defines, its modules the rest.
+    options = ("members", "no-value", "ignore-module-all")
     app.config.autodoc_default_options = {"member-order": "bysource", **dict.fromkeys(options, True)}
     app.connect("source-read", fill)
     app.connect("autodoc-process-docstring", translate)

@@ -36,13 +36,10 @@ def build(root: Path = ROOT, pages: Sequence[str] = ()) -> int:
     for page in pages:  # what Sphinx remembers of it
         (root / "_build" / ".doctrees" / f"{page}.doctree").unlink(missing_ok=True)
     whole = [] if pages else ["--all"]
-    done = subprocess.run(
-        [Path(sys.executable).with_name("jupyter-book"), "build", root, *whole, "-W", "-n", "--keep-going"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    tool = Path(sys.executable).with_name("jupyter-book")
+    command = [tool, "build", root, *whole, "-W", "-n", "--keep-going"]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(command, text=True, **streams)
     if done.returncode:
         print(done.stdout)
         return done.returncode

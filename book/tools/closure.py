@@ -28,13 +28,9 @@ def digest(data: bytes) -> str:
 @cache
 def imports(source: str) -> tuple[tuple[str, str], ...]:
     """(module, name) of everything a text imports; the name is empty for a module as a whole."""
-    found: list[tuple[str, str]] = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom):
-            found += ((node.module or "", alias.name) for alias in node.names)
-        elif isinstance(node, ast.Import):
-            found += ((alias.name, "") for alias in node.names)
-    return tuple(found)
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import)]
+    wholes = [(alias.name, "") for node in nodes for alias in node.names]
+    return (*(shown[:2] for shown in shows(source)), *wholes)
 
 
 @cache

@@ -45,12 +45,9 @@ def page(records: list[dict[str, Any]], labs: dict[str, str]) -> dict[str, str]:
 
 
 def _links(names: list[str], labs: dict[str, str]) -> str:
-    said = (
-        f"{{doc}}`{contents.label(name, list(labs))} <../notebooks/{name}>`"
-        + (f" ({WHY_NOT[name]})" if name in WHY_NOT else "")
-        for name in names
-    )
-    return ", ".join(said) or "none"
+    links = (f"{{doc}}`{contents.label(name, list(labs))} <../notebooks/{name}>`" for name in names)
+    whys = (f" ({WHY_NOT[name]})" if name in WHY_NOT else "" for name in names)
+    return ", ".join(map("".join, zip(links, whys, strict=True))) or "none"
 
 
 def _section(r: dict[str, Any]) -> str:

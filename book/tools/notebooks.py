@@ -181,9 +181,7 @@ def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
     address = address_for(md, root)
     source = read_source(md, address)
     for n, cell in enumerate(code_cells(source), 1):
-        if cell.source.rstrip().endswith(
-            ";"
-        ):  # nbval runs without history, where IPython would show the value
+        if cell.source.rstrip().endswith(";"):  # in nbval, which has no history, IPython shows the value
             raise Unfit(f"code cell {n} ends in a semicolon, which nbval ignores; end it with `_ = ...`")
     nb = convert(md, address)
     execute(nb, md.parent, timeout)

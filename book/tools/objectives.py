@@ -130,11 +130,8 @@ def read() -> tuple[list[Lab], dict[str, dict[str, Exercise]], dict[str, int]]:
     all_labs = [lab(name, text) for name, text in contents.texts().items()]
     sets = {x.set: exercise_set(x.set) for x in all_labs}
     keys = (ROOT / "tests" / "problems" / f"key_{name.replace('.', '_')}.py" for name in sets)
-    return (
-        all_labs,
-        sets,
-        {id: len(m) for key in keys for id, m in runpy.run_path(str(key))["MUTANTS"].items()},
-    )
+    mutants = {id: len(m) for key in keys for id, m in runpy.run_path(str(key))["MUTANTS"].items()}
+    return all_labs, sets, mutants
 
 
 def current() -> dict[str, str]:

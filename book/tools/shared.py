@@ -25,14 +25,9 @@ def home(repository: str) -> str:
 def offer(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
     downloads = [b for b in context.get("header_buttons", ()) if b.get("label") == "download-buttons"]
     if downloads and context.get("page_source_suffix") == ".ipynb":  # labkit beside the notebook
-        wheel = {
-            "type": "link",
-            "url": context["pathto"](f"{PLACE}/{WHEEL}", 1),
-            "text": "labkit (.whl)",
-            "tooltip": "Download labkit, to lie beside the notebook where it is not installed",
-            "icon": "fas fa-cube",
-            "label": "download-labkit-button",
-        }
+        wheel = {"type": "link", "url": context["pathto"](f"{PLACE}/{WHEEL}", 1), "icon": "fas fa-cube"}
+        wheel |= {"text": "labkit (.whl)", "label": "download-labkit-button"}
+        wheel["tooltip"] = "Download labkit, to lie beside the notebook where it is not installed"
         downloads[0]["buttons"].insert(1, wheel)
 
 

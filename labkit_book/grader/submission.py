@@ -156,9 +156,8 @@ def sets_of(cells: Sequence[Cell], names: Collection[str]) -> list[str]:
     ids += [id for c in cells if c.kind == "code" for id, _ in _CHECK.findall(c.source)]
     counts = Counter(id.rpartition("-")[0] for id in ids)
     most = max((counts[name] for name in names), default=0)
-    return [
-        name for name in names if 0 < most <= counts[name] * 3
-    ]  # a stray mark makes no second problem set
+    # A stray mark makes no second problem set.
+    return [name for name in names if 0 < most <= counts[name] * 3]
 
 
 def _distinct(cells: Iterable[Cell]) -> list[Cell]:

@@ -35,7 +35,8 @@ HALVES = ("development", "first test", "test")
 class Published:
     """One published result; ``published.toml`` has the same names and says what they mean.
 
-    source: its key; half: one of HALVES; series: alike for rows that differ in K and batch only.
+    source: its key; half: one of HALVES, or on record; series: alike for rows that differ in K and batch only.
+    said: what was put on record of it, per cent.
     """
 
     source: str
@@ -63,6 +64,7 @@ class Published:
     base_b_examples: int = 0
     base_passes: int = 0
     tokens_per_example: int = 1
+    said: Sequence[float] = ()
 
     @property
     def efficiency(self) -> float:
@@ -132,23 +134,15 @@ class Published:
 
 
 @cache
-def published() -> tuple[Published, ...]:
-    """All rows, in the order of ``published.toml``."""
-    data = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
+def published(file: str = "published.toml") -> tuple[Published, ...]:
+    """All rows of a file, in their order. file: or ``on_record.toml``."""
+    data = tomllib.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
     found = []
     for source in data["sources"]:
         for i, group in enumerate(source["groups"]):
-            common = {
-                "source": source["key"],
-                "half": source["half"],
-                "series": f"{source['key']} {i}",
-            }
-            found += [
-                Published(
-                    **common, **{name: each for name, each in {**group, **row}.items() if name != "rows"}
-                )
-                for row in group["rows"]
-            ]
+            about = {"source": source["key"], "half": source["half"], "series": f"{source['key']} {i}"}
+            about |= {name: each for name, each in group.items() if name != "rows"}
+            found += [Published(**{**about, **row}) for row in group["rows"]]
     return tuple(found)
 
 

@@ -100,7 +100,7 @@ def _serve(
     together, slack = rule
     K, working, inbox = comm.K - 1, comm.K - 1, np.empty(len(w) + 2)
     received = np.zeros(K, dtype=np.int64)
-    iterates, applied_s = [w], np.empty(0)
+    iterates, applied_s = [w], list[float]()
     log: list[tuple[int, int, int, float]] = []  # update, worker, its step, the version it read
     collected: list[tuple[float, Array]] = []  # (examples, gradient) of the update to come
     waiting: list[int] = []
@@ -114,7 +114,7 @@ def _serve(
         if len(collected) == together:
             w = comm.compute(partial(_update, w, eta, collected, len(applied_s)), seconds=server_s)
             iterates.append(w)
-            applied_s = np.append(applied_s, comm.now())
+            applied_s.append(comm.now())
             collected = []
         if not collected:
             for k in tuple(waiting):
@@ -125,7 +125,8 @@ def _serve(
                     waiting.remove(k)
     place = machine.describe() if comm.measured else "simulated"
     into, rank, step, read = np.array(log, dtype=np.int64).T
-    updates = Updates(K, into, rank, step, read, applied_s, comm.measured, f"parameter server, {place}")
+    said = f"parameter server, {place}"
+    updates = Updates(K, into, rank, step, read, np.array(applied_s), comm.measured, said)
     return Served(np.array(iterates), updates)
 
 

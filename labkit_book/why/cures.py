@@ -43,9 +43,8 @@ def _of_work(steps: Steps, peeled: Peeled, samples: list[Sample]) -> Iterator[_T
     yield _Tried("data", "equal work for every rank", slowest(evened(P, steps.examples)) + x)
     # loaded while the step before goes on: no step is shorter than its loading
     loading, rest = P[..., Phase.BETWEEN], np.delete(P, Phase.BETWEEN, axis=-1)
-    whose = (
-        "rank" if peeled.slow_in == "loading" else "loading"
-    )  # a cure of the slow rank, if that loads long
+    # A cure of the slow rank, if that loads long.
+    whose = "rank" if peeled.slow_in == "loading" else "loading"
     yield _Tried(whose, "data loaded ahead", np.maximum(slowest(rest) + x, loading.max(axis=0)))
     if peeled.slow:
         cured = slowest(like_the_others(P, peeled.slow)) + x

@@ -63,9 +63,8 @@ def peel(steps: Steps, shortest: float, false_alarm: float) -> Peeled:
     P = steps.seconds[..., : Phase.STAY]
     x = steps.seconds.sum(axis=-1).mean(axis=0) - slowest(P)
     quiet, in_phases = _without_calls(P, steps.calls, shortest)
-    sums = (
-        steps.calls[..., [Phase.BACKWARD, Phase.STAY]].sum(axis=-1).mean(axis=0)
-    )  # from the first gradient on
+    # From the first gradient on.
+    sums = steps.calls[..., [Phase.BACKWARD, Phase.STAY]].sum(axis=-1).mean(axis=0)
     own = np.maximum(sums - len(steps.messages), 0.0) * bool(len(steps.messages))
     x_quiet = x - np.minimum(own * shortest, np.maximum(x, 0.0))
     even = evened(quiet, steps.examples)

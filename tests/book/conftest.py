@@ -163,10 +163,8 @@ def visiting(browser: Any, site: str) -> Any:
 
     @contextlib.contextmanager
     def go(name: str, width: int = 1280, **options: Any) -> Iterator[Visit]:
-        still = {
-            "reduced_motion": "reduce",
-            **options,
-        }  # nothing fades: what is looked at is what stands there
+        # Nothing fades: what is looked at is what stands there.
+        still = {"reduced_motion": "reduce", **options}
         context = browser.new_context(viewport={"width": width, "height": 844}, **still)
         try:
             seen = Visit(context.new_page(), site)

@@ -44,9 +44,8 @@ def test_10_1_averaging(verdict, seed, at):
 def numbers_of_a_ring(K, length):
     """Numbers that all ranks send until all have the sum: pieces go round, one hop at a time, and are counted."""
     pieces = np.array_split(np.arange(length), K)
-    hops = [
-        (rank, hop) for hop in range(K - 1) for rank in range(K)
-    ]  # sum up: rank r passes piece r - hop on
+    # Sum up: rank r passes piece r - hop on.
+    hops = [(rank, hop) for hop in range(K - 1) for rank in range(K)]
     return sum(len(pieces[(rank - hop) % K]) + len(pieces[(rank + 1 - hop) % K]) for rank, hop in hops)
 
 

@@ -88,9 +88,8 @@ def fewest(D, B, target=0.02, noise=1.0, T=1500):
     with np.errstate(all="ignore"):  # the largest rates diverge
         for _ in range(T):
             left = v @ D
-            one = (
-                4 * D * (left[:, None] + D * v + noise**2)
-            )  # a direction's variance of one example's gradient
+            # A direction's variance of one example's gradient.
+            one = 4 * D * (left[:, None] + D * v + noise**2)
             excess.append(left)
             scales.append(one.sum(axis=1) / (4 * v @ D**2))
             v = (1 - 2 * eta * D) ** 2 * v + eta**2 * one / B

@@ -174,8 +174,7 @@ def test_b_last(verdict, seed):
     assert not pipelined["b"] and {d for d, _ in pipelined["c"]} == {1}
     work = np.random.default_rng(seed).normal(1.0, 0.02, (8, 60))
     work[3] *= 1.3
-    flat = (
-        named(work) == [3] and np.delete(work, 3, axis=0).max() < work[3].min()
-    )  # only it was ever waited for
+    # Only it was ever waited for.
+    flat = named(work) == [3] and np.delete(work, 3, axis=0).max() < work[3].min()
     everywhere = all(share > 0.5 for wins in pipelined.values() for share in wins.values())
     assert verdict == ("true" if flat and everywhere else "true if" if flat else "false")

@@ -242,9 +242,8 @@ def test_under_torchrun_the_same_launch_uses_the_group_it_finds(under_torchrun, 
 def test_backend_and_device_follow_from_what_the_machine_has(monkeypatch):
     assert _choose(None, None, 4, gpus=0) == ("gloo", ["cpu"] * 4)
     assert _choose(None, None, 2, gpus=1) == ("gloo", ["cuda:0", "cuda:0"])
-    monkeypatch.setattr(
-        pytest.importorskip("torch").distributed, "is_backend_available", lambda name: True
-    )  # nccl, too
+    # Nccl, too.
+    monkeypatch.setattr(pytest.importorskip("torch").distributed, "is_backend_available", lambda name: True)
     assert _choose(None, None, 2, gpus=2) == ("nccl", ["cuda:0", "cuda:1"])
     assert _choose("gloo", None, 2, gpus=2) == ("gloo", ["cuda:0", "cuda:1"])
     assert _choose(None, "cpu", 2, gpus=2) == ("gloo", ["cpu", "cpu"])

@@ -48,9 +48,8 @@ def test_no_vector_exceeds_the_bound_and_one_comes_near():
         d, s = int(rng.integers(1, 200)), int(rng.integers(1, 20))
         x = rng.standard_normal(d) ** int(rng.integers(1, 6))
         assert QSGD(s).variance(x) <= (1 + 1e-12) * QSGD(s).variance_bound(d) * (x @ x)
-    equal = np.ones(
-        10_000
-    )  # 1 / 100 of a level each: variance sqrt(d) / s - 1, in units of the norm's square
+    # 1 / 100 of a level each: variance sqrt(d) / s - 1, in units of the norm's square.
+    equal = np.ones(10_000)
     assert QSGD(1).variance(equal) == pytest.approx(0.99 * QSGD(1).variance_bound(10_000) * 10_000)
 
 

@@ -81,8 +81,17 @@ def test_the_correction_is_the_planner_s_own():
     assert speed / (row.base_rate / row.base_workers) == pytest.approx(row.after(one), rel=1e-9)
 
 
+def test_what_was_put_on_record_is_what_the_planner_says():
+    """Nothing was changed after the results were known, in the planner or in the file."""
+    recorded = published("on_record.toml")
+    assert len(recorded) == 23 and not {row.source for row in recorded} & {row.source for row in FOUND}
+    for row in recorded:
+        low, high = row.range
+        assert [100 * low, 100 * row.predicted, 100 * high] == pytest.approx(row.said, abs=0.06)
+
+
 def test_every_input_says_where_it_stands():
-    for row in FOUND:
+    for row in (*FOUND, *published("on_record.toml")):
         assert row.stated and all(row.stated.values()) and math.isfinite(row.predicted)
         assert row.K_workers > row.per_host and row.transport in ("rdma", "tcp")
     assert not re.search(r"parameter server|kvstore|by MPI", " ".join(row.framework for row in FOUND))

@@ -196,9 +196,8 @@ def test_every_method_is_within_chance_of_its_recurrence_on_other_draws(changes)
     summed, bucket = ring.time(K, case.nbytes, LINK), ring.time(K, case.nbytes / 8, LINK)
     X = t * np.stack([draw(law, K, T, 100 + r) for r in range(32)], axis=2)
     shares = 1 / 3 + 2 / 3 * np.arange(1, 9) / 8
-    through = [
-        f * X.max(axis=0) + (8 - i) * bucket for i, f in enumerate(shares)
-    ]  # if the channel rests no more
+    # If the channel rests no more.
+    through = [f * X.max(axis=0) + (8 - i) * bucket for i, f in enumerate(shares)]
     said = {
         "overlapped:8": np.cumsum(np.max(through, axis=0), axis=0),
         "backup:2": Synchronous(2).ends(X, summed),

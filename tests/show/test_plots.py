@@ -49,9 +49,8 @@ def test_the_title_says_where_the_times_come_from(measured, words):
     ax = lanes(timeline, title="One step")
     assert ax.get_title("left") == f"One step\n{words}"
     (bar,) = ax.collections[0].get_paths()
-    assert (
-        (bar.get_extents().x0, bar.get_extents().x1) == (0, 1000) == ax.get_xlim()
-    )  # a clock that starts at 5 s is drawn from 0
+    # A clock that starts at 5 s is drawn from 0.
+    assert (bar.get_extents().x0, bar.get_extents().x1) == (0, 1000) == ax.get_xlim()
 
 
 def test_lanes_on_axes_of_ones_own_and_for_an_empty_or_wide_run():

@@ -100,9 +100,8 @@ def test_bad_settings_are_refused(make, words):
 def event_by_event(X, backups, comm_s):
     """Ends of the rounds and (round, worker) of each gradient used, from a list of events in order of time."""
     K, T = X.shape
-    GRADIENT, ROUND, LATE = range(
-        3
-    )  # at the same time in this order: who is late joins the round that starts
+    # At the same time in this order: who is late joins the round that starts.
+    GRADIENT, ROUND, LATE = range(3)
     queue = [(X[k, 0], GRADIENT, k, 0) for k in range(K)]
     heapq.heapify(queue)
     now, begun, came, resting, idle, ends, used = 0, [1] * K, 0, False, [], [], []

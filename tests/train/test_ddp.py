@@ -214,9 +214,8 @@ def test_without_sync_gradients_gather_and_are_summed_once():
     expected = plain(mlp(0), whole, squares)
     for path, messages, buckets in launch(f, 2, 3).results:
         assert gap(path, expected) < 1e-12
-        assert messages == 2 * 2 * (
-            buckets + 2
-        )  # two sums of each bucket, of the counts and of who used what
+        # Two sums of each bucket, of the counts and of who used what.
+        assert messages == 2 * 2 * (buckets + 2)
 
 
 # -- uneven batches ---------------------------------------------------------------------------------------------------

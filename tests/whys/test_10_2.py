@@ -75,9 +75,8 @@ def test_why_10_2_critical():
 
     def gain(B):
         etas = np.linspace(0, 3, 60_001)[:, None]
-        steps = [
-            -etas * (g + noise) for noise in noises / np.sqrt(B)
-        ]  # a batch's noise: covariance Sigma / B
+        # A batch's noise: covariance Sigma / B.
+        steps = [-etas * (g + noise) for noise in noises / np.sqrt(B)]
         return np.max(-sum(step @ g + (step**2 @ h) / 2 for step in steps) / len(noises))
 
     script = h @ sd**2 / (h @ g**2)

@@ -126,9 +126,8 @@ def test_the_best_number_of_segments_of_two_trees():
 @pytest.mark.parametrize(("H", "L"), [(2, 2), (3, 4), (4, 8)])
 def test_why_10_5_hosts(H, L):
     K = H * L
-    leaves = Counter(
-        a // L for a, b, _ in 2 * messages(range(K), 1) if a // L != b // L
-    )  # in chunks of 1 / K
+    # In chunks of 1 / K.
+    leaves = Counter(a // L for a, b, _ in 2 * messages(range(K), 1) if a // L != b // L)
     assert leaves == dict.fromkeys(range(H), 2 * (K - 1))
     assert fewest_messages(H) == 2 * (H - 1)  # a host seen as one worker: an average port's vectors, times H
 

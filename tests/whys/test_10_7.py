@@ -14,9 +14,8 @@ def test_why_10_7_unbiased():
     gradient, noise = np.array([1.0, -2.0]), np.array([3.0, 1.0])
 
     masks = [2 * np.array(kept) for kept in product((0, 1), repeat=2)]
-    one = [
-        mask * (gradient + sign * noise) for sign in (1, -1) for mask in masks
-    ]  # all messages of one worker
+    # All messages of one worker.
+    one = [mask * (gradient + sign * noise) for sign in (1, -1) for mask in masks]
 
     def variance(messages):
         return np.mean(np.sum((np.array(messages) - gradient) ** 2, axis=1))
@@ -57,9 +56,8 @@ def test_why_10_7_feedback():
     assert longest <= root / (1 - root) <= 2 / delta
     e, G, q = sympy.symbols("e G q", positive=True)
     assert sympy.simplify(sympy.solve(sympy.Eq(e, q * (e + G)), e)[0] - q * G / (1 - q)) == 0
-    assert np.isclose(
-        np.ones(d - k) @ np.ones(d - k), (1 - delta) * d
-    )  # equal coordinates attain delta = k / d
+    # Equal coordinates attain delta = k / d.
+    assert np.isclose(np.ones(d - k) @ np.ones(d - k), (1 - delta) * d)
     assert root / (1 - root) == pytest.approx(4.45, abs=0.01)
 
 

@@ -195,7 +195,6 @@ def register() -> None:
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> Pretended:
-    made_with = sys._getframe(1).f_locals[
-        "backend_config"
-    ]  # torch does not tell a backend of those beside it
+    # Torch does not tell a backend of those beside it.
+    made_with = sys._getframe(1).f_locals["backend_config"]
     return Pretended(store, rank, size, timeout, "cpu" in made_with.get_device_backend_map())
