@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ PARTS = {  # and the script of tests/bench/ that measures each
     "simulation": "timing.py",
     "training": "train.py",
 }
+SHEET = "max-width:44rem;width:100%;margin-bottom:1rem"
+COLOURS = ("currentColor", "var(--pst-color-danger, #c00)")  # met, missed
+MARKS = "●▲■◆"  # of the machines, in the order of their files
+LINE = """<g transform="translate(0 {y})"><text x="8" y="-8">{text}</text>
+<path d="M8 0H352M{one} 0v-5" stroke="currentColor" opacity="0.4"/>
+<path d="M{target} 3v-9" stroke="currentColor" stroke-width="2"/></g>"""
 _NONE = """\
 ```{admonition} Not measured yet
 :class: note
@@ -27,31 +34,55 @@ Nobody has run `make bench` here.
 
 
 def current(root: Path = ROOT) -> str:
-    """The Markdown of every machine's file."""
+    """The Markdown of every machine's file: a chart for each part, and the numbers, folded."""
     paths = sorted((root / "book" / "results").glob("bench-*.json"))
-    return "\n".join(_machine(json.loads(path.read_text(encoding="utf-8"))) for path in paths) or _NONE
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    for file, mark in zip(files, MARKS, strict=False):
+        file["mark"] = mark
+    machines = "; ".join(f"{file['mark']} {file['machine']}" for file in files)
+    charts = (_chart(name, files) for name in PARTS if any(name in file["parts"] for file in files))
+    return "\n".join([machines, "", *charts, *map(_machine, files)]) if files else _NONE
+
+
+def _chart(name: str, files: list[dict[str, Any]]) -> str:
+    """A part's figures, each a logarithmic line: what stands beside ours, the target, and ours on every machine."""
+    there = [file for file in files if name in file["parts"]]
+    rows = [row | {"mark": file["mark"]} for file in there for row in file["parts"][name]["rows"]]
+    lowest = 0.7 * min(min(row["target"], row["ours"] / row["beside"]) for row in rows)
+    drawn: dict[str, list[str]] = {}
+    for row in rows:
+        figure = re.sub(r" \(.*\)", "", _plain(row["figure"]))
+        y = 25 * (list(drawn).index(figure) if figure in drawn else len(drawn)) + 21
+        x, one, target = (
+            round(8 + 344 * math.log(r / lowest) / math.log(5 / lowest), 1)
+            for r in (min(row["ours"] / row["beside"], 5), 1, row["target"])
+        )
+        drawn.setdefault(figure, [LINE.format(y=y, one=one, target=target, text=escape(figure))])
+        style = f'style="fill:{COLOURS[over(row) > 1]}"'
+        drawn[figure].append(f'<text x="{x - 4}" y="{y + 3}" {style}>{row["mark"]}</text>')
+    lines = "\n".join(line for each in drawn.values() for line in each)
+    head = (
+        f'<svg role="img" aria-label="{name}, as in the tables below" viewBox="0 0 360 {25 * len(drawn) + 2}"'
+    )
+    head += f' style="{SHEET}" font-size="9.5" fill="currentColor">'
+    return f"## {name.capitalize()}\n\n```{{raw}} html\n{head}\n{lines}\n</svg>\n```\n"
 
 
 def _machine(stored: dict[str, Any]) -> str:
     parts = {name: stored["parts"][name] for name in PARTS if name in stored["parts"]}
     asked = [row for part in parts.values() for row in part["rows"]]
-    missed = [row for row in asked if over(row) > 1]
-    said = f"Targets met: {len(asked) - len(missed)} of {len(asked)}."
-    if missed:
-        worst = max(missed, key=over)
-        said += f" Furthest from its target, at {_factor(worst)} it, is *{_text(worst['figure'])}*."
+    said = f"{stored['machine']}: {sum(over(row) <= 1 for row in asked)} of {len(asked)} targets met"
     if left := [name for name in PARTS if name not in parts]:
-        said += f" Not measured on this machine: {', '.join(left)}."
+        said += f"; not measured: {', '.join(left)}"
     tables = "\n".join(_part(name, part, stored["machine"]) for name, part in parts.items())
-    return f"## {stored['machine']}\n\n{said}\n\n{tables}"
+    return f":::{{admonition}} {said}\n:class: dropdown\n\n{tables}\n:::\n"
 
 
 def _part(name: str, part: dict[str, Any], machine: str) -> str:
     before, after = part["load"]
     system = part["where"].removeprefix(f"{machine}, ")
     lines = [
-        f"### {name.capitalize()}\n",
-        f"{part['about']}\n",
+        f"**{name.capitalize()}.** {part['about']}\n",
         "| figure | ratio | target | ours | beside |\n|---|---:|---|---:|---:|",
         *map(_row, part["rows"]),
         f"\n`{part['command']}`, {part['date']}; {system}; load {before:.1f} before and {after:.1f} after; "
@@ -61,8 +92,7 @@ def _part(name: str, part: dict[str, Any], machine: str) -> str:
 
 
 def _row(row: dict[str, Any]) -> str:
-    met = "met" if over(row) <= 1 else f"**missed**, {_factor(row)}"
-    target = f"{ratio(row['target'])}: {met}"
+    target = ratio(row["target"]) + ", **missed**" * (over(row) > 1)
     ours, beside = row["ours"], row["beside"]
     return f"| {_text(row['figure'])} | {ratio(ours / beside)} | {target} | {seconds(ours)} | {seconds(beside)} |"
 
@@ -85,13 +115,9 @@ def ratio(x: float) -> str:
     return f"{x:.2f}" if x > 0.05 else f"1/{float(f'{1 / x:.3g}'):,.0f}"
 
 
-def _factor(row: dict[str, Any]) -> str:
-    """How many times a target the ratio is; never so rounded that it would seem to be met."""
-    times = over(row)
-    said = f"{math.ceil(100 * times) / 100:.2f}" if times < 1.05 else f"{times:.2g}"
-    return f"{said}\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}"
+def _plain(figure: str) -> str:
+    return re.sub(r"(\d)e\+0?(\d)", r"\1e\2", figure.strip())
 
 
 def _text(figure: str) -> str:
-    figure = re.sub(r"(\d)e\+0?(\d)", r"\1e\2", figure)
-    return re.sub(r"([|*_`$<\[])", r"\\\1", figure.strip())
+    return re.sub(r"([|*_`$<\[])", r"\\\1", _plain(figure))

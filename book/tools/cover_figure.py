@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from labkit import Link, Simulated, launch
-from labkit.collectives import naive, ring
+from labkit.collectives import measure_link, naive, ring
 from labkit.comm import Emulated
 from labkit.comm.emulated import PAYLOAD
 from labkit.show import predicted_measured, style
@@ -39,20 +39,9 @@ def reduce(comm, way, n: int, repeats: int) -> float:
     return float(np.median(spent))
 
 
-def ping(comm) -> float:
-    """Median seconds from one worker to the other."""
-    x, y, spent = np.ones(1), np.empty(1), []
-    for _ in range(201):
-        begun = time.perf_counter()
-        for mine in (0, 1):
-            comm.send(x, 1 - comm.rank) if comm.rank == mine else comm.recv(y, 1 - comm.rank)
-        spent.append((time.perf_counter() - begun) / 2)
-    return float(np.median(spent))
-
-
 def measure() -> dict[str, Any]:
     """Milliseconds of each way at each size, predicted, simulated and measured; and where."""
-    link = Link(alpha=max(launch(ping, 2, world=Emulated(RATE)).results), beta=RATE * PAYLOAD)
+    link = Link(measure_link(world=Emulated(RATE)).message.link.alpha, RATE * PAYLOAD)
     found: dict[str, Any] = {"megabytes": [4 * n / 1e6 for n in SIZES], "ways": {}}
     with Emulated(RATE).ready(4) as pool:
         world = Emulated(RATE, pool=pool)

@@ -74,9 +74,8 @@ def places() -> dict[str, tuple[float, float]]:
 def drawing() -> str:
     """The graph as SVG, each box a link, readable at the width of a phone."""
     at = places()
-    width, height = (
-        max(ends) + size / 2 + 1 for ends, size in zip(zip(*at.values(), strict=True), BOX, strict=True)
-    )
+    ends = map(max, zip(*at.values(), strict=True))
+    width, height = (end + size / 2 + 1 for end, size in zip(ends, BOX, strict=True))
     builds = {name: after for name in at if (after := [a for a in LABS[name][2] if a in at])}
     words = ((LABS[name][0], " and ".join(LABS[a][0] for a in after)) for name, after in builds.items())
     said = "; ".join(map(" builds on ".join, words))

@@ -177,7 +177,7 @@ def address_for(md: Path, root: Path) -> str:
 
 def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
     """Convert `md`, execute it, and store the result beside it."""
-    source_sha256, code_sha256 = digest(md.read_bytes()), code_digest(md, root)
+    hashes = {"source_sha256": digest(md.read_bytes()), "code_sha256": code_digest(md, root)}
     address = address_for(md, root)
     source = read_source(md, address)
     for n, cell in enumerate(code_cells(source), 1):
@@ -187,11 +187,7 @@ def make(md: Path, root: Path = ROOT, timeout: int = CELL_TIMEOUT_S) -> None:
     execute(nb, md.parent, timeout)
     tidy(nb, source)
     refuse_noise(nb, root)
-    nb.metadata["labkit"] = {
-        "source_sha256": source_sha256,
-        "code_sha256": code_sha256,
-        "outputs_sha256": outputs_digest(nb),
-    }
+    nb.metadata["labkit"] = hashes | {"outputs_sha256": outputs_digest(nb)}
     nbformat.validate(nb)
     replace(md.with_suffix(".ipynb"), written(nb))
 
@@ -306,9 +302,7 @@ def out_of_step(md: Path, nb: Any) -> Iterator[str]:
 def check(paths: list[Path]) -> int:
     found = [p for path in paths for p in problems(path)]
     if FRONT.read_text(encoding="utf-8") != front():
-        found.append(
-            f"{FRONT.name} has other contents than _toc.yml and book/index.md: run `make notebooks`."
-        )
+        found.append(f"{FRONT.name} differs from _toc.yml and book/index.md: run `make notebooks`.")
     for sentence in found:
         print(sentence)
     if not found:

@@ -96,9 +96,8 @@ def deck(lab: str) -> Cell:
     cells: list[Cell] = []
     for cell in notebook.cells:
         below = cells and cells[-1].cell_type == "markdown"
-        cells += (
-            text(cell.source) if cell.cell_type == "markdown" else code(cell, "-" if below else "subslide")
-        )
+        kind = "-" if below else "subslide"
+        cells += text(cell.source) if cell.cell_type == "markdown" else code(cell, kind)
     return nbformat.from_dict({**notebook, "cells": cells})
 
 

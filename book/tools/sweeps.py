@@ -34,13 +34,8 @@ def compute(script: Path, where: str) -> float:
     began = time.perf_counter()
     found = module.sweep()
     seconds = time.perf_counter() - began
-    stored = {
-        "command": f"make sweeps NAME={script.stem}",
-        "where": where,
-        "seconds": round(seconds, 1),
-        "script_sha256": closure.digest(script.read_bytes()),
-        "found": found,
-    }
+    stored = {"command": f"make sweeps NAME={script.stem}", "where": where, "seconds": round(seconds, 1)}
+    stored |= {"script_sha256": closure.digest(script.read_bytes()), "found": found}
     text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     (STORED / f"{script.stem}.json").write_text(text, encoding="utf-8")
     return seconds
