@@ -35,10 +35,8 @@ Nobody has run `make bench` here.
 
 def current(root: Path = ROOT) -> str:
     """The Markdown of every machine's file: a chart for each part, and the numbers, folded."""
-    paths = sorted((root / "book" / "results").glob("bench-*.json"))
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    for file, mark in zip(files, MARKS, strict=False):
-        file["mark"] = mark
+    paths = zip(MARKS, sorted((root / "book" / "results").glob("bench-*.json")), strict=False)
+    files = [{"mark": mark, **json.loads(path.read_text(encoding="utf-8"))} for mark, path in paths]
     machines = "; ".join(f"{file['mark']} {file['machine']}" for file in files)
     charts = (_chart(name, files) for name in PARTS if any(name in file["parts"] for file in files))
     return "\n".join([machines, "", *charts, *map(_machine, files)]) if files else _NONE
