@@ -18,17 +18,20 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check lab notebooks sweeps elsewhere pdf slides bench gpu lowest newest colab clean
+.PHONY: help book test test-all check lab notebooks sweeps elsewhere pdf slides bench gpu lowest newest colab clean
 .NOTPARALLEL:
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 book: $(READY)  ## build the book from the committed, executed notebooks and say where it is
 	@$(PY) book/tools/build.py
 
 test: $(READY)  ## everything that CI checks, stage by stage; some of it: STAGES="lint types"
 	@$(PY) tests/stages.py $(STAGES)
+
+test-all: $(READY)  ## these and what runs once a week: before a change of much is called done
+	@$(PY) tests/stages.py all
 
 check: $(READY)  ## first of all, what your change is most likely to have broken; since: BASE=main
 	@$(PY) tests/changed.py --base $(or $(BASE),main)

@@ -122,7 +122,8 @@ def unknown(names: list[str]) -> str:
 
 
 def main(names: list[str]) -> int:
-    """Run the stages of these names, or all of them; the exit status."""
+    """Run the stages of these names, those of every day, or ("all") these and the weekly ones; the exit status."""
+    names = [name for name, _ in STAGES + ONLY_WHEN_NAMED] if names == ["all"] else names
     stages = [stage for stage in STAGES + ONLY_WHEN_NAMED if stage[0] in names] if names else STAGES
     if wrong := unknown(names):
         print(wrong)

@@ -84,6 +84,7 @@ def test_a_student_sees_no_markup_no_hint_and_no_answer(window: Any, lab: str, p
         expect(page.locator(".jp-Notebook .alert-info").first).to_contain_text("Predict first")
 
 
+@pytest.mark.weekly
 def test_make_lab_opens_the_contents_hides_the_sources_calls_nothing_unsaved_and_keeps_figures(
     tmp_path: Path, window: Any, started: Callable[..., Any]
 ) -> None:

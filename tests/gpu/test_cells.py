@@ -16,7 +16,7 @@ sys.path.insert(0, str(HERE))
 import cells  # noqa: E402
 from pretended.device import AVAILABLE  # noqa: E402
 
-DAILY = ("10_5_all_reduce", "a_sharded_training")  # the others run once a week
+DAILY = ("10_5_all_reduce",)  # the others run once a week
 
 
 @pytest.mark.processes

@@ -98,6 +98,7 @@ emulated = pytest.mark.skipif(unavailable() is not None, reason=f"no emulated ne
 
 
 @pytest.mark.processes
+@pytest.mark.weekly
 @emulated
 def test_the_same_job_runs_on_two_hosts_and_only_rank_0_s_host_needs_the_directory(
     on_two_hosts, undisturbed, tmp_path
@@ -154,6 +155,7 @@ def test_the_page_s_ddp_takes_one_worker_s_steps_with_any_number_of_processes_an
 
 
 @pytest.mark.processes
+@pytest.mark.weekly
 @emulated
 def test_the_page_s_ddp_runs_unchanged_on_two_hosts(on_two_hosts, train_ddp):
     first, second = on_two_hosts([str(train_ddp)])

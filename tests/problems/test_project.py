@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 from labkit import Processes, launch
 
+pytestmark = [pytest.mark.weekly, pytest.mark.alone, pytest.mark.processes, pytest.mark.timeout(600)]
 HERE = Path(__file__).parent
 ROUNDS, STEPS = 9, 10
 
@@ -50,28 +51,16 @@ def gain(runs: dict[str, list[dict]], name: str) -> float:
     return float(np.median(seconds["slow"] / seconds[name]))
 
 
-@pytest.mark.weekly
-@pytest.mark.alone
-@pytest.mark.processes
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_cure_keeps_the_losses(runs, name):
     for run in runs[name]:
         assert np.allclose(run["losses"], runs["slow"][0]["losses"], rtol=0, atol=1e-4)
 
 
-@pytest.mark.weekly
-@pytest.mark.alone
-@pytest.mark.processes
-@pytest.mark.timeout(600)
 def test_all_cures_together_make_it_twice_as_fast(runs):
     assert gain(runs, "fast") >= 2
 
 
-@pytest.mark.weekly
-@pytest.mark.alone
-@pytest.mark.processes
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("cause", CAUSES)
 def test_each_cure_alone_makes_it_faster(runs, cause):
     assert gain(runs, cause) > 1.05

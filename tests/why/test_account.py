@@ -214,6 +214,7 @@ def test_a_cause_at_the_limit_is_named_about_as_often_as_stated():
     assert named < 17
 
 
+@pytest.mark.weekly
 def test_healthy_jobs_are_rarely_called_sick_also_where_steps_are_correlated():
     """100 jobs each; a false alarm of 1 % is allowed to the test of ranks: 6 or more of 100 have probability 5e-4."""
     for rho in (0.0, 0.5):
