@@ -60,7 +60,7 @@ def long_first() -> list[str]:
 def notebooks() -> list[str]:
     """The copies of all notebooks: those that nobody has timed, then the longest first, so that two workers end together."""
     times = json.loads((ROOT / "book" / "run_times.json").read_text(encoding="utf-8"))
-    # And not the copies that JupyterLab leaves.
+    # Not the copies that JupyterLab leaves.
     folders = (ROOT / "notebooks", ROOT / "notebooks" / "exercises")
     found = sorted(f for folder in folders for f in folder.glob("*.ipynb") if f.with_suffix(".md").exists())
     found.sort(key=lambda f: -times.get(f.stem, {"seconds": float("inf")})["seconds"])

@@ -5,7 +5,7 @@ var Scorer = {
     [/straggler|slow (worker|rank)|last to arrive/, "b_stragglers"],
     [/all.?reduce|\bring\b|collective/, "10_5_all_reduce"],
     [/\bzero|fsdp|shard/, "a_sharded_training"],
-    [/\bwhy\b|slow job|faster/, "2_2_why"],
+    [/slow.*job|job.*slow|faster/, "2_2_why"],
     [/deadlock|\bhang/, "10_3_synchronous_sgd"],
     [/diloco|streaming/, "10_7_finale"],
     [/local (steps|sgd)|federated|scaffold/, "10_7_local_steps"],

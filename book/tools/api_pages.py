@@ -37,7 +37,7 @@ LISTED = re.compile(r"^(?:(?:\w|\d+)[.)]|[-+:])(?= |\w+:)")  # RST would begin a
 @cache
 def modules(room: str) -> dict[str, ModuleAnalyzer]:
     """The files of a room, in the order in which its face imports them, then what notebooks import besides."""
-    shown = closure.shows(Path(str(importlib.import_module(room).__file__)).read_text(encoding="utf-8"))
+    shown = closure.imports(Path(str(importlib.import_module(room).__file__)).read_text(encoding="utf-8"))
     asked = {
         module for md in contents.sources() for module, _ in closure.asked(md.read_text(encoding="utf-8"))
     }

@@ -8,8 +8,11 @@ import json
 import math
 import re
 from html import escape
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
+
+from lab_map import SHEET
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = "% what was measured"
@@ -19,51 +22,43 @@ PARTS = {  # and the script of tests/bench/ that measures each
     "simulation": "timing.py",
     "training": "train.py",
 }
-SHEET = "max-width:44rem;width:100%;margin-bottom:1rem"
 COLOURS = ("currentColor", "var(--pst-color-danger, #c00)")  # met, missed
 MARKS = "●▲■◆"  # of the machines, in the order of their files
 LINE = """<g transform="translate(0 {y})"><text x="8" y="-8">{text}</text>
 <path d="M8 0H352M{one} 0v-5" stroke="currentColor" opacity="0.4"/>
 <path d="M{target} 3v-9" stroke="currentColor" stroke-width="2"/></g>"""
-_NONE = """\
-```{admonition} Not measured yet
-:class: note
-Nobody has run `make bench` here.
-```
-"""
+_NONE = "Nobody has run `make bench` here yet.\n"
 
 
 def current(root: Path = ROOT) -> str:
     """The Markdown of every machine's file: a chart for each part, and the numbers, folded."""
-    paths = zip(MARKS, sorted((root / "book" / "results").glob("bench-*.json")), strict=False)
-    files = [{"mark": mark, **json.loads(path.read_text(encoding="utf-8"))} for mark, path in paths]
-    machines = "; ".join(f"{file['mark']} {file['machine']}" for file in files)
+    paths = sorted((root / "book" / "results").glob("bench-*.json"))
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    machines = "; ".join(f"{mark} {file['machine']}" for mark, file in zip(cycle(MARKS), files, strict=False))
     charts = (_chart(name, files) for name in PARTS if any(name in file["parts"] for file in files))
     return "\n".join([machines, "", *charts, *map(_machine, files)]) if files else _NONE
 
 
 def _chart(name: str, files: list[dict[str, Any]]) -> str:
     """A part's figures, each a logarithmic line: what stands beside ours, the target, and ours on every machine."""
-    there = [file for file in files if name in file["parts"]]
-    rows = [row | {"mark": file["mark"]} for file in there for row in file["parts"][name]["rows"]]
-    lowest = 0.7 * min(min(row["target"], row["ours"] / row["beside"]) for row in rows)
-    drawn: dict[str, list[str]] = {}
-    for row in rows:
-        figure = re.sub(r" \(.*\)", "", _plain(row["figure"]))
-        y = 25 * (list(drawn).index(figure) if figure in drawn else len(drawn)) + 21
-        x, one, target = (
-            round(8 + 344 * math.log(r / lowest) / math.log(5 / lowest), 1)
-            for r in (min(row["ours"] / row["beside"], 5), 1, row["target"])
-        )
-        drawn.setdefault(figure, [LINE.format(y=y, one=one, target=target, text=escape(figure))])
-        style = f'style="fill:{COLOURS[over(row) > 1]}"'
-        drawn[figure].append(f'<text x="{x - 4}" y="{y + 3}" {style}>{row["mark"]}</text>')
-    lines = "\n".join(line for each in drawn.values() for line in each)
-    head = (
-        f'<svg role="img" aria-label="{name}, as in the tables below" viewBox="0 0 360 {25 * len(drawn) + 2}"'
-    )
-    head += f' style="{SHEET}" font-size="9.5" fill="currentColor">'
-    return f"## {name.capitalize()}\n\n```{{raw}} html\n{head}\n{lines}\n</svg>\n```\n"
+    by_figure: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for mark, file in zip(cycle(MARKS), files, strict=False):
+        for row in file["parts"].get(name, {"rows": []})["rows"]:
+            figure = re.sub(r" \(.*\)", "", _plain(row["figure"]))
+            by_figure.setdefault(figure, []).append((mark, row))
+    lowest = 0.7 * min(min(row["target"], _ratio(row)) for each in by_figure.values() for _, row in each)
+
+    def x(r: float) -> float:
+        return round(8 + 344 * math.log(min(r, 5) / lowest) / math.log(5 / lowest), 1)
+
+    box = f'viewBox="0 0 360 {25 * len(by_figure) + 2}" style="{SHEET}" font-size="9.5" fill="currentColor"'
+    lines = [f'<svg role="img" aria-label="{name}, as in the tables below" {box}>']
+    for y, (figure, each) in zip(count(21, 25), by_figure.items(), strict=False):
+        lines.append(LINE.format(y=y, one=x(1), target=x(each[0][1]["target"]), text=escape(figure)))
+        for mark, row in each:
+            style = f'style="fill:{COLOURS[over(row) > 1]}"'
+            lines.append(f'<text x="{x(_ratio(row)) - 4}" y="{y + 3}" {style}>{mark}</text>')
+    return "\n".join([f"## {name.capitalize()}\n\n```{{raw}} html", *lines, "</svg>\n```\n"])
 
 
 def _machine(stored: dict[str, Any]) -> str:
@@ -91,13 +86,17 @@ def _part(name: str, part: dict[str, Any], machine: str) -> str:
 
 def _row(row: dict[str, Any]) -> str:
     target = ratio(row["target"]) + ", **missed**" * (over(row) > 1)
-    ours, beside = row["ours"], row["beside"]
-    return f"| {_text(row['figure'])} | {ratio(ours / beside)} | {target} | {seconds(ours)} | {seconds(beside)} |"
+    ours, beside = seconds(row["ours"]), seconds(row["beside"])
+    return f"| {_text(row['figure'])} | {ratio(_ratio(row))} | {target} | {ours} | {beside} |"
+
+
+def _ratio(row: dict[str, Any]) -> float:
+    return float(row["ours"] / row["beside"])
 
 
 def over(row: dict[str, Any]) -> float:
     """How many times its target a row's ratio is; at most 1 is met."""
-    return float(row["ours"] / row["beside"] / row["target"])
+    return _ratio(row) / float(row["target"])
 
 
 def seconds(s: float) -> str:

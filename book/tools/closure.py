@@ -26,25 +26,22 @@ def digest(data: bytes) -> str:
 
 
 @cache
-def imports(source: str) -> tuple[tuple[str, str], ...]:
-    """(module, name) of everything a text imports; the name is empty for a module as a whole."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import)]
-    wholes = [(alias.name, "") for node in nodes for alias in node.names]
-    return (*(shown[:2] for shown in shows(source)), *wholes)
-
-
-@cache
-def shows(source: str) -> tuple[tuple[str, str, str], ...]:
-    """(module, name, what it is called here) of everything that a text imports from a module."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
-    return tuple((str(n.module), alias.name, alias.asname or alias.name) for n in nodes for alias in n.names)
+def imports(source: str) -> tuple[tuple[str, str, str], ...]:
+    """(module, name, what it is called here) of everything a text imports; no name for a module as a whole."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, "", alias.asname or alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [(node.module or "", alias.name, alias.asname or alias.name) for alias in node.names]
+    return tuple(found)
 
 
 def asked(text: str) -> Iterator[tuple[str, str]]:
     """What the code cells of a text source import; a cell that is no plain Python asks for all of labkit."""
     for cell in myst.codes(text):
         try:
-            yield from imports(cell)
+            yield from (what[:2] for what in imports(cell))
         except SyntaxError:  # a magic, say
             yield "labkit", ""
 
@@ -65,7 +62,7 @@ def behind(text: str, root: Path) -> list[Path]:
             return
         found.add(path)
         source = path.read_text(encoding="utf-8")
-        left.extend(imports(source))
+        left.extend(what[:2] for what in imports(source))
         if COMPUTED.search(source):
             for other in path.parent.rglob("*.py"):
                 take(other)
@@ -78,8 +75,8 @@ def behind(text: str, root: Path) -> list[Path]:
         if path is None and (path := file_of(root, module)) is None:
             continue
         if path.name == "__init__.py" and name and path == file_of(root, module):
-            shown = shows(path.read_text(encoding="utf-8"))
-            homes = [(home, real) for home, real, known in shown if known == name and home != module]
+            brought = imports(path.read_text(encoding="utf-8"))
+            homes = [(home, real) for home, real, known in brought if known == name and home != module]
             if homes:
                 left += homes
                 continue

@@ -54,8 +54,6 @@ def measure() -> dict[str, Any]:
                 "measured": [1e3 * max(run.results) for run in runs],
             }
             found["ways"][name] = {kind: [float(f"{ms:.4g}") for ms in y] for kind, y in series.items()}
-            ratio = np.divide(series["measured"], series["predicted"])
-            print(name, "measured / predicted", np.round(ratio, 2))
     return found | {"where": runs[0].where, "alpha_s": link.alpha, "rate": RATE}
 
 

@@ -45,9 +45,11 @@ def page(records: list[dict[str, Any]], labs: dict[str, str]) -> dict[str, str]:
 
 
 def _links(names: list[str], labs: dict[str, str]) -> str:
-    links = (f"{{doc}}`{contents.label(name, list(labs))} <../notebooks/{name}>`" for name in names)
-    whys = (f" ({WHY_NOT[name]})" if name in WHY_NOT else "" for name in names)
-    return ", ".join(map("".join, zip(links, whys, strict=True))) or "none"
+    links = []
+    for name in names:
+        why = f" ({WHY_NOT[name]})" if name in WHY_NOT else ""
+        links.append(f"{{doc}}`{contents.label(name, list(labs))} <../notebooks/{name}>`{why}")
+    return ", ".join(links) or "none"
 
 
 def _section(r: dict[str, Any]) -> str:

@@ -77,8 +77,10 @@ def drawing() -> str:
     ends = map(max, zip(*at.values(), strict=True))
     width, height = (end + size / 2 + 1 for end, size in zip(ends, BOX, strict=True))
     builds = {name: after for name in at if (after := [a for a in LABS[name][2] if a in at])}
-    words = ((LABS[name][0], " and ".join(LABS[a][0] for a in after)) for name, after in builds.items())
-    said = "; ".join(map(" builds on ".join, words))
+    said = "; ".join(
+        f"{LABS[name][0]} builds on {' and '.join(LABS[a][0] for a in after)}"
+        for name, after in builds.items()
+    )
     head = (
         f'<svg class="lab-map" role="group" viewBox="0 0 {width:g} {height:g}" style="{SHEET}" font-size="9.5" '
         f'text-anchor="middle" aria-label="Which lab builds on which, from top to bottom. {escape(said)}.">'

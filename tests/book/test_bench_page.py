@@ -35,7 +35,7 @@ def test_what_is_stored_here_can_be_read_is_named_after_its_machine_and_every_pa
 
 
 def test_a_page_says_what_was_met_what_was_missed_by_how_much_and_what_was_not_measured(tmp_path):
-    assert "Not measured yet" in bench_page.current(tmp_path)
+    assert "Nobody has run" in bench_page.current(tmp_path)
     results = tmp_path / "book" / "results"
     results.mkdir(parents=True)
     (results / "bench-a-b-2-cores.json").write_text(json.dumps(FILE))
