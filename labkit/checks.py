@@ -54,7 +54,7 @@ def one_of(name: str, value: object, allowed: Collection[object]) -> None:
 
 def matrix(name: str, value: ArrayLike, replicas: bool = False) -> FloatArray:
     """``value`` as a (K, T) array of finite seconds >= 0, no axis empty; (K, T, R) too where there may be replicas."""
-    x = np.asarray(value, dtype=np.float64)
+    x = np.asarray(value, float)
     if not (x.ndim == 2 or (replicas and x.ndim == 3)) or 0 in x.shape:
         right = "(K, T) or (K, T, R)" if replicas else "(K, T)"
         raise ValueError(
@@ -120,7 +120,7 @@ def amounts(name: str, value: ArrayLike) -> FloatArray:
         raise ValueError(
             f"{name} must be a finite number >= 0, or an array, got {value!r}"
         )
-    return given.astype(np.float64)
+    return given.astype(float)
 
 
 def plain(value: Any) -> Any:

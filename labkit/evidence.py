@@ -87,7 +87,7 @@ def median(values: ArrayLike, level: float = 0.95) -> Estimate:
     # numpy's median would make nan of the mean of two infinite runs.
     lower, upper = x[(n - 1) // 2], x[n // 2]
     center = float(lower if lower == upper else (lower + upper) / 2)
-    given = np.array(values, dtype=np.float64)
+    given = np.array(values, float)
     return Estimate(center, float(x[j - 1]), float(x[n - j]), holds[j - 1], given)
 
 
@@ -124,7 +124,7 @@ def reach_and_stay(
     >>> reach_and_stay([9, 2, 5, 3, 1, 1], target=3), reach_and_stay([9, 2, 5, 3, 1, 1], target=3, stay=1)
     (3, 1)
     """
-    below = np.asarray(list(values), dtype=np.float64) <= target
+    below = np.asarray(list(values), float) <= target
     if stay is None:
         above = np.flatnonzero(~below)
         first = int(above[-1]) + 1 if len(above) else 0
@@ -173,7 +173,7 @@ def tune(score: Callable[[Any], float | None], grid: Sequence[Any]) -> Tuned:
 
 
 def _runs(values: ArrayLike) -> NDArray[np.float64]:
-    x = np.array(values, dtype=np.float64)
+    x = np.array(values, float)
     if x.ndim != 1 or len(x) < 5 or np.isnan(x).any():
         raise ValueError(
             f"values must be 5 or more numbers, one per run, got {x.tolist()}"

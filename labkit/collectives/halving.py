@@ -50,7 +50,7 @@ class _Halving(AllReduce):
     def _sent(self, K: int, n: int, of: Of) -> Counts:
         r = np.arange(K)
         begins = np.array([i * n // K for i in range(2 * K + 1)])
-        sent = np.zeros(K, dtype=np.int64)
+        sent = np.zeros(K, np.int64)
         for have, h in _halves(K):
             sent += of(begins[r + have] - begins[r + h])
             sent += of(begins[r + have - h] - begins[r])

@@ -44,7 +44,7 @@ class _Shared(AllReduce):
         return 0 * K, 0 * K
 
     def _sent(self, K: int, n: int, of: Of) -> Counts:
-        return np.zeros(K, dtype=np.int64)
+        return np.zeros(K, np.int64)
 
 
 def _everyones(comm: Comm, x: Any) -> list[np.ndarray] | None:

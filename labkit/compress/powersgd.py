@@ -38,17 +38,19 @@ class _Factors(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A matrix of n rows and m columns, and its ``place`` in the flat gradient."""
+    """A matrix (n, m), by its ``place`` in the flat gradient, of which ``of`` gives a view."""
 
     place: slice
     n: int
     m: int
 
+    def of(self, x: Array) -> Array:
+        return x[self.place].reshape(self.n, self.m)
+
 
 @dataclass(frozen=True)
 class PowerSGD(Scheme):
-    """Rank-``r`` approximation of the matrices of these ``shapes``, of all parameters, one after another in the flat
-    gradient.
+    """Rank-``r`` approximation of matrices: of all parameters, of these ``shapes``, one after another in the gradient.
 
     Sides beyond the second are flattened into it. feedback: whether there is an error memory.
     """
@@ -64,35 +66,36 @@ class PowerSGD(Scheme):
     def start(self, d: int, dtype: Any, rngs: Rngs) -> _Factors:
         """No error yet, and a random orthonormal Q for each matrix, drawn alike by all workers."""
         parts, _ = self._parts(d)
-        random = [
-            rngs.common.standard_normal((p.m, self.r)).astype(dtype) for p in parts
-        ]
-        return _Factors(np.zeros(d, dtype=dtype), [_orthogonal(Q) for Q in random])
+        Qs = []
+        for part in parts:
+            random = rngs.common.standard_normal((part.m, self.r))
+            Qs.append(_orthogonal(random.astype(dtype)))
+        return _Factors(np.zeros(d, dtype), Qs)
 
     def mean(
         self, wire: Wire, g: Array, memory: _Factors, rngs: Rngs
     ) -> tuple[Exchanged, _Factors]:
         x = checked(g) + memory.error if self.feedback else checked(g)
         parts, rest = self._parts(len(x))
-        Ms = [x[p.place].reshape(p.n, p.m) for p in parts]
-        Ps = [M @ Q for M, Q in zip(Ms, memory.Qs, strict=True)]
-        *Ps, whole = _summed(wire, [*Ps, x[rest]])
+        Ms = [part.of(x) for part in parts]
+        *Ps, whole = _summed(wire, [*map(np.matmul, Ms, memory.Qs), x[rest]])
         Ps = [_orthogonal(P) for P in Ps]  # of the sum: this forgets a factor of K
         own = [M.T @ P for M, P in zip(Ms, Ps, strict=True)]
-        Qs = [Q / wire.K for Q in _summed(wire, own)] if own else []
-        mean, mine = np.empty_like(x), np.empty_like(x)
+        Qs = [Q / wire.K for Q in _summed(wire, own)]
+        mean, mine = np.empty_like(x), x.copy()
         mean[rest] = whole / wire.K
-        mine[rest] = x[rest]
-        for p, P, Q, local in zip(parts, Ps, Qs, own, strict=True):
-            mean[p.place] = (P @ Q.T).reshape(-1)
-            mine[p.place] = (P @ local.T).reshape(-1)
+        for part, P, Q, local in zip(parts, Ps, Qs, own, strict=True):
+            part.of(mean)[:] = P @ Q.T
+            part.of(mine)[:] = P @ local.T
         error = x - mine if self.feedback else memory.error
         return Exchanged(mean, mine), _Factors(error, Qs)
 
     def crossings(self, d: int, itemsize: int, t: int = 0) -> list[Crossing]:
         parts, rest = self._parts(d)
-        first = self.r * sum(p.n for p in parts) + len(rest)
-        second = self.r * sum(p.m for p in parts)
+        first, second = len(rest), 0
+        for part in parts:
+            first += self.r * part.n
+            second += self.r * part.m
         return [Crossing(True, n, itemsize) for n in (first, second) if n]
 
     def _parts(self, d: int) -> tuple[list[_Part], Array]:
@@ -100,10 +103,9 @@ class PowerSGD(Scheme):
         sizes = [math.prod(shape) for shape in self.shapes]
         if sum(sizes) != d:
             right = f"the d = {d} elements of the gradient"
-            raise ValueError(
-                f"shapes must hold {right}, got {sum(sizes)}: {self.shapes}"
-            )
-        parts, whole, low = [], np.ones(d, dtype=bool), 0
+            got = f"{sum(sizes)}: {self.shapes}"
+            raise ValueError(f"shapes must hold {right}, got {got}")
+        parts, whole, low = [], np.ones(d, bool), 0
         for shape, size in zip(self.shapes, sizes, strict=True):
             n = shape[0] if shape else 1
             m = size // n
@@ -115,15 +117,17 @@ class PowerSGD(Scheme):
 
 
 def _orthogonal(A: Array) -> Array:
-    """Orthonormal columns that span those of A (n, r), r <= n, by Householder's QR: defined for a zero matrix as well."""
+    """Orthonormal columns that span those of A (n, r), r <= n, by Householder's QR, which takes a zero matrix as well."""
     return np.linalg.qr(A)[0]
 
 
 def _summed(wire: Wire, parts: list[Array]) -> list[Array]:
     """Each of the arrays, added up over the workers: one all-reduce for all of them, end to end."""
-    total = wire.sum(np.concatenate([part.reshape(-1) for part in parts]))
-    edges = np.cumsum([part.size for part in parts])[:-1]
-    return [
-        piece.reshape(part.shape)
-        for piece, part in zip(np.split(total, edges), parts, strict=True)
-    ]
+    if not parts:
+        return []
+    rest = wire.sum(np.concatenate([part.ravel() for part in parts]))
+    sums = []
+    for part in parts:
+        own, rest = np.split(rest, [part.size])
+        sums.append(own.reshape(part.shape))
+    return sums

@@ -33,10 +33,9 @@ class Sign(Compressor):
     def encode(self, x: Array, rng: Rng) -> Array:
         bits = np.packbits(checked(x) >= 0, bitorder="little")
         size = np.abs(x)
-        mean = size.max() * np.mean(
-            size / (size.max() or 1)
-        )  # so that no sum overflows
-        return np.concatenate([np.array([mean], dtype=x.dtype).view(np.uint8), bits])
+        most = size.max() or 1
+        mean = most * np.mean(size / most)  # so that no sum overflows
+        return np.append(np.array([mean], x.dtype).view(np.uint8), bits)
 
     def decode(
         self, message: Array, d: int, dtype: Any, rng: Rng | None = None
@@ -83,7 +82,7 @@ class QSGD(Compressor):
         levels += self.s
         codes = levels.astype(np.uint8)
         packed = _pack(codes.reshape(-1)[: len(x)], self.bits)
-        return np.concatenate([norms.view(np.uint8), packed])
+        return np.append(norms.view(np.uint8), packed)
 
     def decode(
         self, message: Array, d: int, dtype: Any, rng: Rng | None = None
@@ -98,9 +97,9 @@ class QSGD(Compressor):
 
     def variance(self, x: Array) -> float:
         """``E ||Q(x) - x||^2``, exactly: the sum of (norm / s)^2 p (1 - p) over the coordinates."""
-        rows, norms = self._split(checked(x).astype(np.float64))
+        rows, norms = self._split(checked(x).astype(float))
         levels = self._levels(rows, norms)
-        p = levels - np.floor(levels)
+        p = levels % 1
         return float(np.sum((norms[:, None] / self.s) ** 2 * p * (1 - p)))
 
     def variance_bound(self, d: int) -> float:
@@ -135,13 +134,12 @@ def _norms(rows: Array) -> Array:
     # By a power of two: exact, and no square leaves float64's range.
     scaled = rows / unit[:, None]
     squares = np.einsum("ij,ij->i", scaled, scaled, dtype=np.float64)
-    exact = unit.astype(np.float64) * np.sqrt(squares)
+    exact = unit.astype(float) * np.sqrt(squares)
     with np.errstate(over="ignore"):
         norms = np.maximum(exact.astype(rows.dtype), largest)
     if not np.isfinite(norms).all():
-        raise ValueError(
-            f"x must have a norm that {rows.dtype} can hold, got {exact.max():g}"
-        )
+        right = f"a norm that {rows.dtype} can hold"
+        raise ValueError(f"x must have {right}, got {exact.max():g}")
     return norms
 
 
@@ -163,9 +161,8 @@ def _packed_bytes(d: int, b: int) -> int:
 
 def _pack(codes: Array, b: int) -> Array:
     """The codes (d,), whole numbers from 0 to 2^b - 1, in ceil(b d / 8) bytes. b: 1 to 8."""
-    eights = np.zeros((-(-len(codes) // 8), 8), dtype=np.uint8)
-    eights.reshape(-1)[: len(codes)] = codes
-    words = np.zeros(len(eights), dtype="<u8")
+    eights = np.pad(codes, (0, -len(codes) % 8)).reshape(-1, 8)
+    words = np.zeros(len(eights), "<u8")
     for j in range(8):
         words |= eights[:, j].astype(np.uint64) << np.uint64(b * j)
     packed = words.view(np.uint8).reshape(-1, 8)[:, :b]
@@ -174,12 +171,12 @@ def _pack(codes: Array, b: int) -> Array:
 
 def _unpack(packed: Array, b: int, d: int) -> Array:
     """The d codes of b bits inside ``packed``, (d,) uint8."""
-    eights = np.zeros((-(-d // 8), 8), dtype=np.uint8)
-    rows = np.zeros(len(eights) * b, dtype=np.uint8)
-    rows[: len(packed)] = packed
-    eights[:, :b] = rows.reshape(-1, b)
-    words = eights.view("<u8").reshape(-1)
-    codes = np.empty((len(words), 8), dtype=np.uint8)
+    rows = np.pad(packed, (0, -len(packed) % b)).reshape(-1, b)
+    eights = np.zeros((len(rows), 8), np.uint8)
+    eights[:, :b] = rows
+    words = eights.view("<u8").ravel()
+    codes = np.empty_like(eights)
+    lowest = np.uint64((1 << b) - 1)
     for j in range(8):
-        codes[:, j] = words >> np.uint64(b * j) & np.uint64((1 << b) - 1)
+        codes[:, j] = words >> np.uint64(b * j) & lowest
     return codes.reshape(-1)[:d]

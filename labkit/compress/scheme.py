@@ -236,7 +236,7 @@ class ErrorFeedback(Scheme):
     compressor: Compressor
 
     def start(self, d: int, dtype: Any, rngs: Rngs) -> Array:
-        return np.zeros(d, dtype=dtype)
+        return np.zeros(d, dtype)
 
     def mean(
         self, wire: Wire, g: Array, memory: Array, rngs: Rngs
@@ -284,7 +284,7 @@ def sent_bytes(how: Scheme, K: int, d: int, itemsize: int, t: int = 0) -> Counts
     >>> sent_bytes(TopK(0.01), K=4, d=1000, itemsize=4)
     array([180, 180, 180, 180])
     """
-    total = np.zeros(K, dtype=np.int64)
+    total = np.zeros(K, np.int64)
     for summed, n, size in Scheme.of(how).crossings(d, itemsize, t):
         total += (
             ring.bytes(K, n, size) if summed else all_gather.bytes(K, K * n, size)

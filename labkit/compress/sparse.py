@@ -35,9 +35,8 @@ class _Some(Compressor):
             # 0.07 * 100 is 7, whatever binary makes of it.
             return math.ceil(self.k * d * (1 - 1e-12))
         if self.k > d:
-            raise ValueError(
-                f"k must be at most the d = {d} coordinates there are, got {self.k!r}"
-            )
+            right = f"at most the d = {d} coordinates there are"
+            raise ValueError(f"k must be {right}, got {self.k!r}")
         return int(self.k)
 
 
@@ -55,21 +54,21 @@ class TopK(_Some):
     def encode(self, x: Array, rng: Rng) -> Array:
         places = _largest(checked(x), self.kept(len(x)))
         index = places.astype(_index_dtype(len(x)))
-        return np.concatenate([index.view(np.uint8), x[places].view(np.uint8)])
+        return np.append(index.view(np.uint8), x[places].view(np.uint8))
 
     def decode(
         self, message: Array, d: int, dtype: Any, rng: Rng | None = None
     ) -> Array:
-        head = self.kept(d) * _index_dtype(d).itemsize
-        places = message[:head].copy().view(_index_dtype(d))
-        x = np.zeros(d, dtype=dtype)
+        index = _index_dtype(d)
+        head = self.kept(d) * index.itemsize
+        places = message[:head].copy().view(index)
+        x = np.zeros(d, dtype)
         x[places] = message[head:].copy().view(dtype)
         return x
 
     def crossing(self, d: int, itemsize: int) -> Crossing:
-        return Crossing(
-            False, self.kept(d) * (_index_dtype(d).itemsize + itemsize), 1
-        )
+        one = _index_dtype(d).itemsize + itemsize
+        return Crossing(False, self.kept(d) * one, 1)
 
 
 @dataclass(frozen=True)
@@ -94,10 +93,10 @@ class RandomK(_Some):
             raise ValueError(
                 "rng must be given to decode random-k, as encode found it, got None"
             )
-        x = np.zeros(d, dtype=dtype)
-        x[self.places(d, rng)] = (
-            message * (d / len(message)) if self.unbiased else message
-        )
+        x = np.zeros(d, dtype)
+        x[self.places(d, rng)] = message
+        if self.unbiased:
+            x *= d / len(message)
         return x
 
     def crossing(self, d: int, itemsize: int) -> Crossing:
@@ -110,9 +109,7 @@ class RandomK(_Some):
 
 def _index_dtype(d: int) -> np.dtype:
     """The smallest unsigned integer that holds a place from 0 to d - 1, of 2 bytes at least."""
-    return np.dtype(
-        np.uint16 if d <= 1 << 16 else np.uint32 if d <= 1 << 32 else np.uint64
-    )
+    return np.promote_types(np.uint16, np.min_scalar_type(d - 1))
 
 
 def _largest(x: Array, k: int) -> Array:
@@ -121,4 +118,4 @@ def _largest(x: Array, k: int) -> Array:
     least = np.partition(size, len(x) - k)[len(x) - k]
     above = np.flatnonzero(size > least)
     ties = np.flatnonzero(size == least)[: k - len(above)]
-    return np.sort(np.concatenate([above, ties]))
+    return np.union1d(above, ties)

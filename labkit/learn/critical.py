@@ -58,7 +58,7 @@ def fit_hyperbola(B: ArrayLike, S: ArrayLike) -> Hyperbola:
 
 
 def _positive(name: str, value: ArrayLike) -> Any:
-    given = np.asarray(value, dtype=np.float64)
+    given = np.asarray(value, float)
     if not (np.isfinite(given).all() and (given > 0).all()):
         raise ValueError(f"{name} must be finite and > 0, got {value!r}")
     return given

@@ -91,7 +91,7 @@ class Examples(ABC):
         return y.astype(self.dtype, copy=False)
 
     def _weights(self, w: ArrayLike) -> Array:
-        given = np.asarray(w, dtype=self.dtype)
+        given = np.asarray(w, self.dtype)
         if given.shape != (self.d,):
             raise ValueError(f"w must have shape ({self.d},), got {given.shape}")
         return given
@@ -132,7 +132,7 @@ class LeastSquares(Examples):
 
     @cached_property
     def _singular_values(self) -> Array:
-        return np.linalg.svd(self.X.astype(np.float64), compute_uv=False)
+        return np.linalg.svd(self.X.astype(float), compute_uv=False)
 
     @property
     def L(self) -> float:
@@ -150,7 +150,7 @@ class LeastSquares(Examples):
 
     def optimum(self) -> Array:
         """The minimiser w, (d,), in the problem's dtype; the shortest one if there are several."""
-        X, y = self.X.astype(np.float64), self.y.astype(np.float64)
+        X, y = self.X.astype(float), self.y.astype(np.float64)
         w, *_ = np.linalg.lstsq(X, y, rcond=None)
         return w.astype(self.dtype)
 

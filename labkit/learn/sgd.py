@@ -102,7 +102,7 @@ def start(problem: Problem, w0: ArrayLike) -> Array:
         raise ValueError(
             f"w0 must be {problem.d} finite numbers, got shape {w.shape} of {w.dtype}"
         )
-    return w if w.dtype.kind == "f" else w.astype(np.float64)
+    return w if w.dtype.kind == "f" else w.astype(float)
 
 
 def rate(eta: Rate, t: int) -> float:

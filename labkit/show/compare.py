@@ -35,7 +35,7 @@ def predicted_measured(
             ax = extras.need("matplotlib.pyplot").subplots()[1]
         for name, values in series.items():
             one_of("series", name, _DRAWN)
-            y = np.asarray(values, dtype=np.float64)
+            y = np.asarray(values, float)
             _DRAWN[name](
                 ax, x, y, marker, label=f"{label}, {name}" if label else name
             )

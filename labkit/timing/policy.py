@@ -107,7 +107,7 @@ class Synchronous:
         free = np.zeros((K, *replicas))
         over = np.zeros(replicas)
         # Computations that each worker has begun.
-        begun = np.zeros((K, 1, *replicas), dtype=np.int64)
+        begun = np.zeros((K, 1, *replicas), np.int64)
         for _ in range(T):
             begin = np.maximum(over, free)
             done = begin + np.take_along_axis(X, begun, axis=1)[:, 0]

@@ -143,7 +143,7 @@ def straggler_report(
     A = timeline.arrivals_s[:, ~np.isnan(timeline.arrivals_s).any(axis=0)]
     S = A.shape[1]
     if K == 1 or S == 0:
-        zero, none = np.zeros(K), np.zeros(K, dtype=np.int64)
+        zero, none = np.zeros(K), np.zeros(K, np.int64)
         return StragglerReport(K, S, zero, none, zero, 0.0, np.ones(K), false_alarm)
 
     tie_s = _TIE * float(np.abs(A).max())
@@ -155,7 +155,7 @@ def straggler_report(
         S=S,
         mean_late_s=late.mean(axis=1),
         times_last=np.bincount(who[lead > 0], minlength=K),
-        caused_s=(K - 1.0) * np.bincount(who, lead, minlength=K).astype(np.float64),
+        caused_s=(K - 1.0) * np.bincount(who, lead, minlength=K).astype(float),
         waited_s=float((A.max(axis=0) - A).sum()),
         p_values=_p_values(late, m, tie_s),
         false_alarm=false_alarm,

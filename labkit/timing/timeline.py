@@ -53,7 +53,7 @@ class Timeline:
         K = integer("K", self.K, least=1)
         freeze(self, ("rank", "step", "kind"), int)
         freeze(self, ("start_s", "end_s"), float)
-        arrivals = np.array(self.arrivals_s, dtype=np.float64)
+        arrivals = np.array(self.arrivals_s, float)
         arrivals.setflags(write=False)
         object.__setattr__(self, "arrivals_s", arrivals)
         object.__setattr__(self, "names", tuple(self.names))
@@ -87,9 +87,9 @@ class Timeline:
         where: str,
     ) -> Timeline:
         """From ``(rank, step, kind, start_s, end_s)``, tuples or an (n, 5) array, and ``(name, K arrival times)`` pairs."""
-        columns: Any = np.asarray(spans, dtype=np.float64).reshape(-1, 5).T
+        columns: Any = np.asarray(spans, float).reshape(-1, 5).T
         points = list(arrivals)
-        times = [np.asarray(each, dtype=np.float64) for _, each in points]
+        times = [np.asarray(each, float) for _, each in points]
         reached = np.stack(times, axis=1) if times else np.empty((K, 0))
         names = tuple(name for name, _ in points)
         rank, step, kind, start, end = columns
@@ -108,10 +108,10 @@ class Timeline:
         ``marks[i]`` to ``marks[i + 1]``; nan where there was nothing. Spans of no time are left out, but for computing.
         arrivals_s: (K, T) arrivals at each step's synchronisation point; None: when computing ends.
         """
-        times = [np.asarray(m, dtype=np.float64) for m in marks]
+        times = [np.asarray(m, float) for m in marks]
         start = np.stack(times[:-1], axis=-1)
         end = np.stack(times[1:], axis=-1)
-        of_kind = np.broadcast_to(np.array(kinds, dtype=np.int64), start.shape)
+        of_kind = np.broadcast_to(np.array(kinds, np.int64), start.shape)
         there = ~np.isnan(start + end) & ((end != start) | (of_kind == Kind.COMPUTE))
         rank, step, _ = np.nonzero(there)
         spans = np.stack(
