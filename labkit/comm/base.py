@@ -120,9 +120,9 @@ class Comm(ABC):
         self.bytes_sent = 0
         self.messages_sent = 0
         self.step = 0
-        self._spans: list[tuple[int, int, float, float]] = []
-        self._arrivals: list[tuple[str, float]] = []
-        self._log: list[tuple[int, int, int, float, float, float, int]] = []
+        self._spans: list[Any] = []
+        self._arrivals: list[Any] = []
+        self._log: list[Any] = []
         self._inside: str | None = None
         self._times: Iterator[float] | None = None
         self._windows: Windows | None = None

@@ -4,7 +4,6 @@ It lets the launcher say *who* is to blame when a group stands still, and lets t
 that they disagree on its size. A worker writes only its own rows, and the counters only grow, so no lock is needed.
 """
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -48,14 +47,9 @@ class Board:
     def __init__(self, raw: Any, K: int, rank: int = -1) -> None:
         self.K, self.rank = K, rank
         self._words = np.frombuffer(raw, np.int64)
-        arrays, begin = [], 0
-        for shape in _shapes(K):
-            end = begin + math.prod(shape)
-            arrays.append(self._words[begin:end].reshape(shape))
-            begin = end
+        parts = self._words.view(_layout(K))[0]
         # By rank: what it does; what it takes from anyone; the last synchronisation points, and what it brought there.
-        self._state, self._anyone, self._reached, texts, *of_messages = arrays
-        self._texts = texts.view(f"S{TEXT}")[..., 0]
+        self._state, self._anyone, self._reached, self._texts, *of_messages = parts
         self._mine = self._state[rank]
         # By rank and peer: how many messages have been posted, and the sizes of the last.
         sent, received, sent_sizes, received_sizes = of_messages
@@ -65,7 +59,7 @@ class Board:
     @staticmethod
     def words(K: int) -> int:
         """How many int64 a board for K workers takes."""
-        return sum(math.prod(shape) for shape in _shapes(K))
+        return _layout(K).itemsize // 8
 
     def clear(self) -> None:
         """Forget the last run (by the launcher, while no worker runs)."""
@@ -145,9 +139,8 @@ class Board:
         for k, (op, peer, seq, point, inside, _) in enumerate(self._state.tolist()):
             peers = self._missing(k, op, peer, seq)
             name = self._text(k, point) if point else ""
-            found.append(
-                State(op, peers, point, name, bool(inside) and op != FINISHED)
-            )
+            there = bool(inside) and op != FINISHED
+            found.append(State(op, peers, point, name, there))
         return found
 
     def _missing(self, k: int, op: int, peer: int, seq: int) -> tuple[int, ...]:
@@ -165,10 +158,9 @@ class Board:
 
     def mismatch(self) -> Mismatch | None:
         """What is wrong, if the ranks disagree at a synchronisation point."""
-        reached = int(self._state[:, POINT].max())
-        for point in range(max(1, reached - POINTS + 1), reached + 1):
-            there = np.flatnonzero(self._reached[:, point % POINTS] == point).tolist()
-            brought = {k: self._text(k, point) for k in there}
+        for point in np.unique(self._reached).tolist():
+            there, _ = np.nonzero(self._reached == point)
+            brought = {k: self._text(k, point) for k in there.tolist() if point}
             if len(set(brought.values())) > 1:
                 return Mismatch.at_point(point, brought)
         return None
@@ -184,10 +176,11 @@ class Board:
         return bytes(self._texts[rank, point % POINTS]).decode(errors="replace")
 
 
-def _shapes(K: int) -> list[tuple[int, ...]]:
-    """Of the parts of a board, in words, as it names them."""
-    by_rank = [(K, 6), (K, 3), (K, POINTS), (K, POINTS, TEXT // 8)]
-    return [*by_rank, (K, K), (K, K), (K, K, WINDOW, 3), (K, K, WINDOW, 3)]
+def _layout(K: int) -> np.dtype:
+    """Of the parts of a board, as it names them; all of them whole words."""
+    by_rank = f"({K},6)i8, ({K},3)i8, ({K},{POINTS})i8, ({K},{POINTS})S{TEXT}"
+    sizes = f"({K},{K},{WINDOW},3)i8"
+    return np.dtype(f"{by_rank}, ({K},{K})i8, ({K},{K})i8, {sizes}, {sizes}")
 
 
 @lru_cache(maxsize=256)

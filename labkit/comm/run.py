@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -76,21 +76,17 @@ class Run:
     ) -> Run:
         """One ``Run`` of what the workers of ``world`` returned and recorded."""
         how = "simulated" if world == "simulated" else "measured"
-        spans = [
-            (k, *span) for k, record in enumerate(records) for span in record.spans
-        ]
-        spans += _message_spans(records)
         timeline = Timeline.from_spans(
             len(records),
-            np.reshape(spans, (-1, 5)),
-            arrivals=_arrivals([record.arrivals for record in records]),
+            _spans(records),
+            arrivals=_arrivals(records),
             measured=how == "measured",
             where=where,
         )
-        sent = np.array([(r.bytes_sent, r.messages_sent) for r in records], np.int64)
+        nbytes = np.array([record.bytes_sent for record in records])
+        messages = np.array([record.messages_sent for record in records])
         elapsed_s = max(record.ended_s for record in records)
         said = f"{how}: {where}"
-        nbytes, messages = sent.T
         return cls(results, timeline, nbytes, messages, elapsed_s, world, said)
 
     @property
@@ -109,23 +105,28 @@ class Run:
         return f"Run of {self.K} workers, {how}: {self.elapsed_s * 1e3:.3g} ms, {sent}\n  {self.where}"
 
 
-def _arrivals(each: list[list[tuple[str, float]]]) -> list[tuple[str, np.ndarray]]:
-    """Per synchronisation point its name and the (K,) arrival times, nan for who never came."""
-    names = [name for name, _ in max(each, key=len)]
-    times = zip_longest(*([t for _, t in own] for own in each), fillvalue=np.nan)
-    return [(name, np.array(t)) for name, t in zip(names, times, strict=True)]
+def _arrivals(records: list[Record]) -> Iterator[tuple[str, Any]]:
+    """Per synchronisation point its name and the K arrival times, nan for who never came."""
+    each = [record.arrivals for record in records]
+    for point in zip_longest(*each, fillvalue=("", np.nan)):
+        names, times = zip(*point, strict=True)
+        yield max(names), times
 
 
-def _message_spans(records: list[Record]) -> list[tuple[int, int, int, float, float]]:
-    """Split each wait for a message at the moment when both ends had posted it: waiting before, communicating after."""
-    messages = [
-        (k, *message) for k, r in enumerate(records) for message in r.messages
-    ]
-    posts = {(op, k, *to): posted for k, op, *to, posted, _, _, _ in messages}
-    spans = []
-    for k, op, peer, number, _, begun, ended, step in messages:
-        other = posts.get((OPPOSITE[op], peer, k, number), begun)
-        both = min(max(other, begun), ended)
-        spans.append((k, step, int(Kind.WAIT), begun, both))
-        spans.append((k, step, int(Kind.COMMUNICATE), both, ended))
-    return [span for span in spans if span[4] > span[3]]
+def _spans(records: list[Record]) -> list[tuple]:
+    """Of all ranks. A wait for a message is split when both ends had posted it: waiting before, communicating after."""
+    spans: list[tuple] = []
+    posts = {}
+    for k, record in enumerate(records):
+        spans += [(k, *span) for span in record.spans]
+        for op, peer, number, posted, *_ in record.messages:
+            posts[op, k, peer, number] = posted
+    for k, record in enumerate(records):
+        for op, peer, number, _, begun, ended, step in record.messages:
+            other = posts.get((OPPOSITE[op], peer, k, number), begun)
+            both = min(max(other, begun), ended)
+            if both > begun:
+                spans.append((k, step, Kind.WAIT, begun, both))
+            if ended > both:
+                spans.append((k, step, Kind.COMMUNICATE, both, ended))
+    return spans
