@@ -150,7 +150,7 @@ class LeastSquares(Examples):
 
     def optimum(self) -> Array:
         """The minimiser w, (d,), in the problem's dtype; the shortest one if there are several."""
-        X, y = self.X.astype(float), self.y.astype(np.float64)
+        X, y = self.X.astype(float), self.y.astype(float)
         w, *_ = np.linalg.lstsq(X, y, rcond=None)
         return w.astype(self.dtype)
 
