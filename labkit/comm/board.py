@@ -130,8 +130,8 @@ class Board:
         self._reached[self.rank, slot] = point
         self._mine[POINT] = point
         self._mine[INSIDE] = 1
-        there = np.flatnonzero(self._reached[:, slot] == point).tolist()
-        return all(self._texts[k, slot] == text for k in there)
+        reached = enumerate(self._reached[:, slot].tolist())
+        return all(self._texts[k, slot] == text for k, at in reached if at == point)
 
     def depart(self) -> None:
         """This worker is through the synchronisation point."""
