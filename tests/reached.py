@@ -39,14 +39,14 @@ def home(root: Path, module: str, name: str) -> Definition | None:
     path = closure.file_of(root, module) if module.startswith(closure.PACKAGES) else None
     if path is None or name in defined(path):
         return path and (path, name)
-    shown = closure.shows(path.read_text(encoding="utf-8"))
+    shown = closure.imports(path.read_text(encoding="utf-8"))
     further = [(m, real) for m, real, known in shown if known == name and (m, real) != (module, name)]
     return home(root, *further[0]) if further else None
 
 
 def used(node: ast.AST, source: str, path: Path | None, root: Path) -> set[Definition]:
     """The definitions that a piece of a text names, of its own file or by import."""
-    taken = {known: (module, name) for module, name, known in closure.shows(source)}
+    taken = {known: (module, name) for module, name, known in closure.imports(source) if name}
     found: set[Definition | None] = set()
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id in taken:

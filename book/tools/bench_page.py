@@ -84,10 +84,9 @@ def _part(name: str, part: dict[str, Any], machine: str) -> str:
     return "\n".join(lines)
 
 
-def _row(row: dict[str, Any]) -> str:
-    target = ratio(row["target"]) + ", **missed**" * (over(row) > 1)
-    ours, beside = seconds(row["ours"]), seconds(row["beside"])
-    return f"| {_text(row['figure'])} | {ratio(_ratio(row))} | {target} | {ours} | {beside} |"
+def _row(of: dict[str, Any]) -> str:
+    target = ratio(of["target"]) + ", **missed**" * (over(of) > 1)
+    return f"| {_text(of['figure'])} | {ratio(_ratio(of))} | {target} | {seconds(of['ours'])} | {seconds(of['beside'])} |"
 
 
 def _ratio(row: dict[str, Any]) -> float:

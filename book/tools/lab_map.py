@@ -38,6 +38,7 @@ LABS: dict[str, tuple[str, float, tuple[str, ...]]] = {
     "10_7_fewer_bytes": ("Fewer bytes", 3, ("10_3_synchronous_sgd", "10_5_all_reduce")),
     "10_7_local_steps": ("Local steps", 4, ("10_7_fewer_bytes",)),
     "10_7_finale": ("A real model", 4, ("10_7_local_steps",)),
+    "10_7_together": ("Together", 4, ("10_7_finale",)),
     "10_8_large_batches": ("Large batches", 0, ("10_2_critical_batch", "10_3_synchronous_sgd")),
     "10_8_layer_by_layer": ("Layer by layer", 0, ("10_8_large_batches",)),
     "10_9_lower_bounds": ("Lower bounds", 5, ("10_7_fewer_bytes",)),

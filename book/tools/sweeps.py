@@ -29,7 +29,7 @@ def compute(script: Path, where: str) -> float:
     """Run one sweep, store what it found, return its seconds."""
     spec = importlib.util.spec_from_file_location(f"sweep_{script.stem}", script)
     assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where its processes look for it
     spec.loader.exec_module(module)
     began = time.perf_counter()
     found = module.sweep()

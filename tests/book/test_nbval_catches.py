@@ -20,10 +20,6 @@ TEXT = """\
 # Sums
 
 ```{code-cell} ipython3
-print(f"{sum(range(10)) / 7:.6f}")
-```
-
-```{code-cell} ipython3
 6 * 7
 ```
 
@@ -89,17 +85,13 @@ def nbval(executed: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     return said
 
 
-ALTERED = {
-    "covered": ("5.625000", "5.625001"),
-    "printed": ("6.428571", "6.428572"),
-    "result": ('"42"', '"43"'),
-}
+ALTERED = {"covered": ("5.625000", "5.625001"), "result": ('"42"', '"43"')}
 
 
 def test_an_untouched_notebook_passes_though_times_images_and_widget_ids_differ(
     nbval: Callable[[str], list[str]],
 ) -> None:
-    assert nbval("sums") == [""] * 7  # with the first cell, which installs nothing here
+    assert nbval("sums") == [""] * 6  # with the first cell, which installs nothing here
 
 
 @pytest.mark.parametrize("what", ALTERED)

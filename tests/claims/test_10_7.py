@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import curve_fit
 
 from labkit_book.labs import data_file
 from labkit_book.labs.text import shakespeare
@@ -84,8 +85,47 @@ def test_10_7_diloco(verdict, seed, at):
     assert verdict == ("false" if costs else "true" if free else "not decided here")
 
 
-def _letters(seed, rate, apart, at, H=500, head_start=500):
-    """Loss on unseen text after rounds of ``H`` steps: by DiLoCo (0.7 and 0.9), or synchronous."""
+@pytest.mark.settings(
+    dict(K=8, b=32, rounds=25, start=0), dict(K=4), dict(b=8, verdict="true"), dict(rounds=50), dict(start=200_000)
+)  # fmt: skip
+def test_10_7_multiply(verdict, seed, at):
+    """The same small network: outer gradients in signs and powers of two, or only a 32nd of them and no memory."""
+
+    def end(how):
+        return _letters(seed, 12e-3, True, at, H=20, head_start=200, how=how)
+
+    whole, four_bits, few = end(lambda rows: rows), end(_powers), end(_few)
+    free, dear = abs(four_bits - whole) < 0.02, few > whole + 0.02
+    assert verdict == ("true if" if free and dear else "true" if free else "false")
+
+
+def _powers(rows):
+    top = rows.abs().max(-1, keepdim=True).values + 1e-30
+    nearest = (torch.log2(rows.abs() / top + 1e-30)[..., None] + torch.arange(8)).abs().argmin(-1)
+    return rows.sign() * top * 0.5**nearest
+
+
+def _few(rows):
+    return rows * (rows.abs() >= rows.abs().topk(rows.shape[1] // 32).values[:, -1:])
+
+
+def test_10_7_scaling(verdict):
+    """Least squares on the losses themselves, each size left out in turn; and a power of M for each size alone."""
+    sizes = np.array([35, 90, 180, 335, 550, 1300, 2400]) * 1e6
+    one = np.array([3.482, 3.162, 2.943, 2.777, 2.645, 2.451, 2.317])
+    eight = np.array([3.621, 3.265, 3.019, 2.841, 2.698, 2.493, 2.351])
+    powers = np.log(eight / one) / np.log(8)
+    for left_out in np.eye(7, dtype=bool):
+        N, low, high = sizes[~left_out], one[~left_out], eight[~left_out]
+        x, y = np.array([np.tile(N, 2), np.repeat([1, 8], 6)]), np.concatenate([low, high])
+        (_, a, b), _ = curve_fit(lambda x, A, a, b: A * x[0] ** a * x[1] ** b, x, y, (19, -0.1, 0.01))
+        assert a < 0 < b and powers[0] > b + 0.005 and powers[-1] < b - 0.003
+    rounding = 2 * 0.0005 / 2.3 / np.log(8)
+    assert verdict == ("false" if np.ptp(powers) > 5 * rounding else "true")
+
+
+def _letters(seed, rate, apart, at, H=500, head_start=500, how=lambda rows: rows):
+    """Loss on unseen text after rounds of ``H`` steps: by DiLoCo (0.7 and 0.9), or synchronous. how: what arrives."""
     text = shakespeare()
     V, rng, K = len(text.vocabulary), np.random.default_rng([seed, 1]), at.K
     torch.manual_seed(seed)
@@ -119,7 +159,7 @@ def _letters(seed, rate, apart, at, H=500, head_start=500):
     def outer_step(t, params):
         if (t + 1) % H == 0:
             for a, v, p in zip(anchor, speed, params, strict=True):
-                went = a - p.mean(0, keepdim=True)
+                went = how((a - p).flatten(1)).view_as(p).mean(0, keepdim=True)
                 v.mul_(0.9).add_(went)
                 a -= 0.7 * (went + 0.9 * v)
                 p.copy_(a.expand_as(p))

@@ -11,29 +11,38 @@ from labkit_book.problems.sets.s10_7 import _hook_case
 # -- 1 --------------------------------------------------------------------------------------------------------------
 
 
-def stuck(K, d, k, push=3.0):
-    m, w = np.zeros((K, d)), np.zeros(d)
-    m[:, :k] = push * (-1.0) ** np.arange(K)[:, None]
-    if K % 2:
-        m[0, :k] = -push * (K - 1)
-        m[1:, :k] = push
-    w[k:] = 1.0
-    return m, w
+def encoded(x, rng=None):
+    rows = x.reshape(-1, 64)
+    top = np.abs(rows).max(axis=1).astype(np.float32)
+    levels = rows / np.maximum(top, 1e-30)[:, None] * 7
+    codes = np.rint(levels) if rng is None else np.floor(levels + rng.random(levels.shape))
+    codes = (np.clip(codes, -7, 7) + 8).astype(np.uint8)
+    return np.concatenate([top.view(np.uint8), (codes[:, ::2] | codes[:, 1::2] << 4).ravel()])
 
 
-def stuck_with_equal_workers(K, d, k):
-    return np.zeros((K, d)) + 3.0 * (np.arange(d) < k), np.ones(d)
+def decoded(message, d):
+    rows = d // 64
+    top, two = message[: 4 * rows].copy().view(np.float32), message[4 * rows :].reshape(rows, 32)
+    codes = np.stack([two & 15, two >> 4], axis=2).reshape(rows, 64).astype(float) - 8
+    return (codes / 7 * top[:, None]).ravel()
 
 
-def stuck_where_it_is_best(K, d, k):
-    m, _ = stuck(K, d, k)
-    return m, m.mean(axis=0)
+def agreed_with(remember="own", draws=False, sums=False, plain=False, exact=False):
+    def agreed(comm, gs):
+        e, means, rng = 0.0, [], np.random.default_rng(comm.rank) if draws else None
+        for g in gs:
+            x = g + e
+            message = x.view(np.uint8) if plain else encoded(x, rng)
+            parts = all_gather(comm, message, comm.K * len(message)).reshape(comm.K, -1)
+            read = [part.copy().view(float) if plain else decoded(part, len(g)) for part in parts]
+            own = read[comm.rank]
+            if exact:
+                read[comm.rank] = x
+            means.append(sum(read) / (1 if sums else comm.K))
+            e = {"own": x - own, "nothing": 0.0, "mean": x - means[-1]}[remember]
+        return np.array(means)
 
-
-def stuck_with_unequal_pushes(K, d, k):
-    m, w = stuck(K, d, k)
-    m[0, :k] *= 1.5
-    return m, w
+    return agreed
 
 
 # -- 2 --------------------------------------------------------------------------------------------------------------
@@ -110,28 +119,17 @@ def hook_with(plain=2, key=lambda bucket: bucket.index(), sums=False, remember=T
 
 # -- 3 --------------------------------------------------------------------------------------------------------------
 
-MEASURED = '{"machine": "Intel(R) Xeon(R) Processor, 2 cores, Linux, torch 2.13.0+cpu, 2026-11-22", "at": ["top", "sign"], "values": [[0.08757222200074466, 0.028196445997309638, 0.019567725001252256, 0.02088205600011861, 0.022232660001463955, 0.057597254002757836, 0.021863968002435286, 0.05463967800096725, 0.05155347999971127, 0.15876138400199125, 0.06803134399888222, 0.05201464000128908, 0.04538407400104916, 0.07739277499786112, 0.08621571999901789], [0.03041540000049281, 0.03788622399952146, 0.1971843280007306, 0.023448769003152847, 0.024420575002295664, 0.09655683900200529, 0.07596037300027092, 0.0916728720003448, 0.09373816200240981, 0.051860200001101475, 0.061855276002461324, 0.12824035300218384, 0.06473913499939954, 0.05993094999939785, 0.08612130100300419]], "span_s": 9.464702723998926, "seal": "c0232ae3738f"}'  # noqa: E501
 
-
-def concluded(low=3, high=-4, alpha=1e-4, scatter=False, swap=False, by_the_middle=False):
-    import json
-
-    body, ends = json.loads(MEASURED), {}
-    for name, seconds in zip(body["at"], np.array(body["values"]), strict=True):
-        ordered = np.sort(seconds)
-        fast, slow = ordered[low], ordered[high]
-        if scatter:
-            fast, slow = seconds.mean() - seconds.std(), seconds.mean() + seconds.std()
-        sent = {"top": 80_000, "sign": 125_004}[name]
-        ends[name] = tuple((4e6 - sent) / (c - alpha) for c in (slow, fast))
-    said = {
-        n: "yes" if a > 1.25e8 else "no" if b < 1.25e8 or by_the_middle else "not decided"
-        for n, (a, b) in ends.items()
+def bill(K, P, H, kept, T_sync, T, t_comp, beta):
+    ring, gather = 2 * (K - 1) / K * 4 * P, (K - 1) * 4 * kept * P / H
+    return {
+        "claimed": H / kept,
+        "a_step": ring / gather,
+        "to_loss": T_sync * ring / (T * gather),
+        "K_even": 2 / kept,
+        "sooner": T_sync * (t_comp + ring / beta) / (T * (t_comp + gather / beta)),
+        "above": (T_sync * ring - T * gather) / (t_comp * (T - T_sync)),
     }
-    top, sign = ends["top"], ends["sign"]
-    higher = "top" if top[0] > sign[1] or by_the_middle else "sign" if sign[0] > top[1] else "not decided"
-    ends = {n: pair[::-1] if swap else pair for n, pair in ends.items()}
-    return {"data": MEASURED, **ends, "top_pays": said["top"], "sign_pays": said["sign"], "higher": higher}
 
 
 # -- 4 --------------------------------------------------------------------------------------------------------------
@@ -180,19 +178,21 @@ def clients_with(slopes="p", ways="p", own=True):
 
 
 SOLUTIONS = {
-    "10.7-1": stuck,
+    "10.7-1": agreed_with(),
     "10.7-2": hook_with(),
-    "10.7-3": concluded(),
+    "10.7-3": bill,
     "10.7-4": free_steps,
     "10.7-5": clients_with(),
 }
 
 MUTANTS = {
     "10.7-1": [
-        stuck_with_equal_workers,
-        stuck_where_it_is_best,
-        stuck_with_unequal_pushes,
-        lambda K, d, k: stuck(K, d, k, push=1e5),
+        agreed_with(remember="nothing"),
+        agreed_with(remember="nothing", draws=True),
+        agreed_with(remember="mean"),
+        agreed_with(sums=True),
+        agreed_with(plain=True),
+        agreed_with(exact=True),
     ],
     "10.7-2": [
         hook_with(key=lambda bucket: len(bucket.buffer())),
@@ -202,12 +202,12 @@ MUTANTS = {
         hook_with(remember=False),
     ],
     "10.7-3": [
-        concluded(low=0, high=-1),
-        concluded(scatter=True),
-        concluded(swap=True),
-        concluded(alpha=0.0),
-        concluded(by_the_middle=True),
-        concluded() | {"data": MEASURED.replace("0.0875", "0.0275")},
+        but(bill, a_step=lambda s, a: s["claimed"]),
+        but(bill, to_loss=lambda s, a: s["a_step"]),
+        but(bill, to_loss=lambda s, a: s["a_step"] * a[5] / a[4]),
+        but(bill, K_even=lambda s, a: s["K_even"] / 2),
+        but(bill, sooner=lambda s, a: s["sooner"] * a[5] / a[4]),
+        but(bill, above=lambda s, a: (a[0] - 1) * 4 * a[1] * (2 / a[0] - a[3] / a[2]) / a[6]),
     ],
     "10.7-4": [
         but(free_steps, round=lambda s, a: s["round"] * (a[0] + 1) / (a[0] - 1)),

@@ -171,3 +171,14 @@ def test_why_10_7_crossing():
     synchronous, local = 100 * (1 + 0.8), 150 * (1 + 0.8 / 20)  # rho 1.5, H 20: tie at 0.541
     assert local < synchronous and 0.8 > 0.5 / (1 - 1.5 / 20)
     assert sympy.limit(tie / c, H, sympy.oo) == rho - 1
+
+
+def test_why_10_7_coarse():
+    """Every ratio from 2^-7.5 to 1: at most sqrt(2) - 1 of itself, attained at half powers; vectors and their angles."""
+    ratio = np.append(np.geomspace(2**-7.5, 1, 9999), 2.0 ** -np.arange(0.5, 7.5))
+    coded = 2.0 ** np.maximum(np.round(np.log2(ratio)), -7)
+    share = np.abs(coded / ratio - 1)
+    assert np.isclose(share.max(), 2**0.5 - 1) and set(np.log2(coded)) == set(range(-7, 1))
+    x, y = (np.stack(np.meshgrid(a[::7], a[::7])).reshape(2, -1) for a in (ratio, coded))
+    cosine = (x * y).sum(0) / np.linalg.norm(x, axis=0) / np.linalg.norm(y, axis=0)
+    assert np.degrees(np.arccos(cosine.min())) < np.degrees(np.arcsin(2**0.5 - 1)) < 24.5

@@ -1,7 +1,7 @@
 """Problem set 10.7: fewer bytes.
 
-The judges compute what is right from the questions: decoding that is additive; top-k with and without a memory (Karimireddy
-et al. 2019); two straight lines; local steps (Stich 2019), control variates (Karimireddy et al. 2020), DiLoCo (2023).
+The judges compute what is right from the questions: top-k with and without a memory (Karimireddy et al. 2019), the bytes of
+a ring and of a gather, local steps (Stich 2019), control variates (Karimireddy et al. 2020), DiLoCo (2023).
 
 Symbols: d coordinates, k coordinates kept, K workers, H local steps, alpha and beta of a link.
 """
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from labkit.comm.run import Run
-from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import Array, Judge, as_if, each_rank, follow, pasted, slips, steps, talked
+from labkit_book.problems.exercise import Case, Exercise, Wrong, same_array
+from labkit_book.problems.sets import Array, Judge, as_if, each_rank, slips, steps, talked
 
 
 def _largest(x: Array, k: int) -> Array:
@@ -29,42 +29,39 @@ def _largest(x: Array, k: int) -> Array:
     return out
 
 
-# -- 1: where the largest say nothing -------------------------------------------------------------------------------
+# -- 1: four bits that lose nothing ----------------------------------------------------------------------------------
 
 
-def _stuck(rng: np.random.Generator) -> Iterator[Case]:
-    for K, d, k in ((2, 2, 1), (3, 5, 2), (int(rng.integers(4, 7)), 6, 3)):
-        yield Case((K, d, k), partial(_stays, K=K, d=d, k=k), label=f"K = {K}, d = {d}, k = {k}")
+def _agreed(rng: np.random.Generator) -> Iterator[Case]:
+    for K, d, R in ((1, 64, 80), (2, 128, 120), (3, 64, 120)):
+        # Nearly the same at every meeting: what rounding takes away once, it takes away each time.
+        G = rng.standard_normal((K, 1, d)) + 0.05 * rng.standard_normal((K, R, d))
+        yield Case(tuple((g,) for g in G), partial(_loses_nothing, G=G), K, f"K = {K}, {R} meetings, d = {d}")
 
 
-def _path(m: Array, w: Array, k: int, eta: float, T: int, remember: bool) -> Array:
-    """Distances from the minimum over T steps of top-k SGD on half the squared distances from each row of m."""
-    error, aim, out = np.zeros_like(m), m.mean(axis=0), []
-    for _ in range(T):
-        x = w - m + error * remember
-        error = x - _largest(x, k)
-        w = w - eta * (x - error).mean(axis=0)
-        out.append(np.linalg.norm(w - aim))
-    return np.array(out)
-
-
-def _stays(answer: Any, K: int, d: int, k: int) -> None:
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
-        raise Wrong("return two things: m and the start")
-    for given, shape, what in zip(answer, ((K, d), (d,)), ("m", "the start"), strict=True):
-        same_array(given, np.zeros(shape), what, atol=1e6)
-    m, w = (np.asarray(given, float) for given in answer)
-    far = float(np.linalg.norm(w - m.mean(axis=0)))
-    if far < 1e-6 * (1 + np.abs(m).max()):
-        raise Wrong("You start at the minimum of the mean loss: staying there proves nothing.")
-    if any(_path(m, w, k, eta, 300, False).min() < 0.9 * far for eta in (0.01, 0.1, 0.5, 1.0)):
-        if np.ptp(m, axis=0).max() < 1e-9:
-            raise Wrong("All workers have the same loss and send the same: what is small now is large later.")
-        raise Wrong("It comes nearer without a memory: what the workers send at the start moves w.")
-    if _path(m, w, k, 0.01, 2000, True)[-100:].max() > 0.1 * far:
-        raise Wrong(
-            "It stays without a memory, but with one it does not arrive: too much must pile up first."
-        )
+def _loses_nothing(run: Run, G: Array) -> None:
+    K, R, d = G.shape
+    talked(
+        run,
+        R * (K - 1) * (36 * d // 64 + 8),
+        "36 bytes for each 64 numbers, and 8, to each other rank",
+        "how far it has moved",
+    )
+    for rank, given in enumerate(run.results):
+        same_array(given, np.zeros((R, d)), f"what rank {rank} returns", atol=1e12)
+        if np.asarray(given).tobytes() != np.asarray(run.results[0]).tobytes():
+            raise Wrong("the ranks hold different bits: each must take its own part as the others read it")
+    given, most = np.asarray(run.results[0], float), 0.5 * np.abs(G).max()
+    off = np.abs(np.cumsum(given - G.mean(axis=0), axis=0)).max(axis=1)
+    if off.max() <= most:
+        return
+    if K > 1 and np.abs(np.cumsum(given - G.sum(axis=0), axis=0)).max() <= K * most:
+        raise Wrong("this is the sum of what the workers have to say, not its mean")
+    how = "with every meeting" if off[-1] > 3 * off[R // 4 - 1] else "as a walk does"
+    after = int(np.argmax(off > most)) + 1
+    raise Wrong(
+        f"after {after} meetings the sum of all means is off by more than half of the largest number; the error grows {how}"
+    )
 
 
 # -- 2: a hook -------------------------------------------------------------------------------------------------------
@@ -129,45 +126,38 @@ def _hooked(
     return out
 
 
-# -- 3: what coding costs, measured ----------------------------------------------------------------------------------
-
-_N, _ALPHA = 4_000_000.0, 1e-4  # bytes of a vector; seconds a message
-_SENT = {"top": 80_000.0, "sign": 125_004.0}  # bytes of a message
-_GIGABIT = 1.25e8
-_FLAWS = {
-    "range": "these ends come from all fifteen repeats: one bad moment of the machine moves them",
-    "scatter": "these ends are made of a mean and a standard deviation: single repeats scatter so, and slow ones pull",
-    "swapped": "the ends stand the wrong way round: which end belongs to slow coding?",
-    "rounds": "the coding is set against the bytes alone, but the two ways differ in their messages, too",
-}
+# -- 3: a thousand times less ----------------------------------------------------------------------------------------
 
 
-def _pays(answer: Any) -> None:
-    concluded = ("top", "sign", "top_pays", "sign_pays", "higher")
-    v = pasted(answer, concluded, _SENT, 15)
-    if min(map(min, v.values())) <= _ALPHA:
-        raise Wrong("No machine codes a million numbers in a message's latency.")
-    right, wrong = {}, []
-    for at, x in v.items():
-        slow_fast = np.sort(x)[[-4, 3]]
-        c = {
-            "right": slow_fast,
-            "range": np.array([x.max(), x.min()]),
-            "scatter": x.mean() + x.std() * np.array([1, -1]),
-            "swapped": slow_fast[::-1],
-            "rounds": slow_fast + _ALPHA,
+def _thousand(rng: np.random.Generator) -> Iterator[Case]:
+    for K in (4, 16, 64):
+        H, kept = int(rng.integers(20, 60)), float(rng.uniform(0.01, 0.05))
+        P, T = float(rng.uniform(1e7, 1e9)), float(rng.integers(10_000, 50_000))
+        longer, t = float(rng.uniform(1.1, 1.6)), float(rng.uniform(0.1, 0.5))
+        ring, gather = 8 * (K - 1) / K * P, (K - 1) * 4 * kept * P  # bytes
+        above = (T * ring - longer * T * gather / H) / (t * (longer - 1) * T)
+        beta = above * float(rng.uniform(0.05, 0.5))
+        both = T * (t + ring / beta), longer * T * (t + gather / H / beta)
+        right = {
+            "claimed": H / kept,
+            "a_step": ring * H / gather,
+            "to_loss": ring * H / gather / longer,
+            "K_even": 2 / kept,
+            "sooner": both[0] / both[1],
+            "above": above,
         }
-        ties = {how: (_N - _SENT[at]) / (ends - _ALPHA) for how, ends in c.items()}
-        right[at] = ties["right"]
-        wrong += [(f"{at!r}: {text}", at, ties[how]) for how, text in _FLAWS.items()]
-    said = {f"{at}_pays": "yes" if low > _GIGABIT else "no" if high < _GIGABIT else "not decided"
-            for at, (low, high) in right.items()}  # fmt: skip
-    (low, high), (its_low, its_high) = right["top"], right["sign"]
-    said["higher"] = "top" if low > its_high else "sign" if its_low > high else "not decided"
-    follow(answer, right, *wrong)
-    for key, word in said.items():
-        if answer.get(key) != word:
-            raise Wrong(f"{key!r} does not follow from your intervals: what do both of their ends say?")
+        mistakes = slips(
+            right,
+            ("This takes a message for what a worker sends: count to how many others it goes, and what a ring sends.",
+             "a_step", H / kept),
+            ("Steps are compared here, not what is sent until the loss is reached.", "to_loss", ring * H / gather),
+            ("The longer run sends for longer: it does not send less.", "to_loss", ring * H / gather * longer),
+            ("That is where a message is as long as a vector.", "K_even", 1 / kept),
+            ("Its steps are counted as if they were as many.", "sooner", longer * both[0] / both[1]),
+            ("At that bandwidth a step takes equally long, not the whole run.", "above", (ring - gather / H) / t),
+        )  # fmt: skip
+        args = (K, P, H, kept, T, longer * T, t, beta)
+        yield Case(args, steps(right), label=f"K = {K}, H = {H}, kept {kept:.3f}", mistakes=mistakes)
 
 
 # -- 4: how many local steps are free --------------------------------------------------------------------------------
@@ -266,9 +256,11 @@ _READY = (
     "labkit.compress.compressed_mean",
 )
 EXERCISES = (
-    Exercise("10.7-1", "Where the largest say nothing", "debug", 2, "stuck", _stuck, (2,)),
+    Exercise(
+        "10.7-1", "Four bits that lose nothing", "build", 3, "agreed", _agreed, (2, 5, 8, 12), withheld=_READY
+    ),
     Exercise("10.7-2", "A hook for every bucket", "build", 4, "exchanged", _hook, (1, 2, 4), withheld=_READY),
-    Exercise("10.7-3", "What coding costs here", "measure", 3, "", once(_pays), (3, 9)),
+    Exercise("10.7-3", "A thousand times less", "criticise", 3, "bill", _thousand, (3, 9, 10, 11, 13, 14)),
     Exercise("10.7-4", "How many local steps are free?", "derive", 4, "free_steps", _free, (6, 10, 11)),
     Exercise("10.7-5", "The slow clients are forgotten", "debug", 3, "clients", _clients, (5, 7, 8)),
 )

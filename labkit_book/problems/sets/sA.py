@@ -186,8 +186,8 @@ def _times(rng: np.random.Generator) -> Iterator[Case]:
 
 _MEMORY = ("labkit_book.planner.memory.zero_memory",)
 EXERCISES = (
-    Exercise("A-1", "What the overlap hides", "measure", 3, "", once(_overlap_judge), (1,)),
-    Exercise("A-2", "Kept, and held for a moment", "derive", 3, "memory", _memory, (2,), (), _MEMORY),
-    Exercise("A-3", "An optimizer in pieces", "build", 5, "sharded_adam", _adam, (4,)),
-    Exercise("A-4", "One and a half times as much", "criticise", 3, "times", _times, (3,)),
+    Exercise("A-1", "What the overlap hides", "measure", 3, "", once(_overlap_judge), (4,)),
+    Exercise("A-2", "Kept, and held for a moment", "derive", 3, "memory", _memory, (1,), (), _MEMORY),
+    Exercise("A-3", "An optimizer in pieces", "build", 5, "sharded_adam", _adam, (3,)),
+    Exercise("A-4", "One and a half times as much", "criticise", 3, "times", _times, (2,)),
 )  # fmt: skip
