@@ -38,9 +38,8 @@ LISTED = re.compile(r"^(?:(?:\w|\d+)[.)]|[-+:])(?= |\w+:)")  # RST would begin a
 def modules(room: str) -> dict[str, ModuleAnalyzer]:
     """The files of a room, in the order in which its face imports them, then what notebooks import besides."""
     shown = closure.imports(Path(str(importlib.import_module(room).__file__)).read_text(encoding="utf-8"))
-    asked = {
-        module for md in contents.sources() for module, _ in closure.asked(md.read_text(encoding="utf-8"))
-    }
+    texts = [md.read_text(encoding="utf-8") for md in contents.sources()]
+    asked = {module for text in texts for module, _ in closure.asked(text)}
     ours = [m for m in [*(module for module, *_ in shown), *sorted(asked)] if m.startswith(f"{room}.")]
     found = {name: ModuleAnalyzer.for_module(name) for name in [room, *ours]}
     for read in found.values():
@@ -84,8 +83,7 @@ def inline(text: str, room: str) -> str:
         if i % 2:
             out.append(code(part.strip("`"), room))
             continue
-        words = EMPHASIS.split(part)
-        for n, word in enumerate(words):
+        for n, word in enumerate(EMPHASIS.split(part)):
             plain = SPECIAL.sub(r"\\\1", word)
             out.append(f"*{plain}*" if n % 2 else plain)
     # between a word and what is marked, RST wants a space, which may be one that nobody sees
@@ -161,11 +159,13 @@ def translate(app: Any, what: str, name: str, thing: Any, options: Any, lines: l
 
 def call(
     app: Any, what: str, name: str, thing: Any, options: Any, said: str | None, returns: str | None
-) -> tuple[str, str]:
+) -> tuple[str, str] | None:
     """What nobody calls, or only Python itself, is shown without parameters; a default without a name as dots."""
+    if said is None:  # a module, a value
+        return None
     never = inspect.isclass(thing) and (issubclass(thing, enum.Enum) or getattr(thing, "_is_protocol", False))
     plain = inspect.isclass(thing) and issubclass(thing, Exception) and "__init__" not in vars(thing)
-    return ("" if never or plain else re.sub(r"<factory>|<function \S*<lambda>>", "...", said or "")), ""
+    return ("" if never or plain else re.sub(r"<factory>|<function \S*<lambda>>", "...", said)), ""
 
 
 def skip(app: Any, what: str, name: str, thing: Any, left_out: bool, options: Any) -> bool | None:
