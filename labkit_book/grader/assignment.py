@@ -3,8 +3,9 @@
     python -m labkit_book.grader.assignment B --out COURSE/source/failures
 
 writes ``b_exercises.ipynb`` there: each answer a solution cell, each check a locked test with the exercise's points and
-hidden questions of other seeds, each answer in words a cell that a person grades. nbgrader runs answer, judge and check in
-one process, so it has none of our walls. Source: nbgrader's documentation, *Creating and grading assignments*.
+hidden questions of other seeds, whose least points nbgrader takes as the cell's; each answer in words a cell that a person
+grades. nbgrader runs answer, judge and check in one process, so it has none of our walls. Source: nbgrader's documentation,
+*Creating and grading assignments*.
 """
 
 from __future__ import annotations
@@ -21,15 +22,12 @@ from typing import Any
 from labkit_book.grader.submission import released_path
 from labkit_book.problems.catalogue import exercise_set
 
-_CHECK = re.compile(r"""^(\w+) = check\(\s*["']([\w.]+-\d+)["'](?:,\s*(\w+))?\)""", re.M)
+_CHECK = re.compile(r"""^\w+ = check\(\s*["']([\w.]+-\d+)["'](?:,\s*(\w+))?\)""", re.M)
 _HIDDEN = """
 ### BEGIN HIDDEN TESTS
 from labkit_book.problems import check as _check
-for _seed in {seeds!r}:
-    _found = _check({id!r}, {answer}, seed=_seed)
-    assert _found.status == "right", _found
-### END HIDDEN TESTS
-assert {verdict}.status == "right", {verdict}"""
+min(_check({id!r}, {answer}, seed=_seed).points for _seed in {seeds!r})
+### END HIDDEN TESTS"""
 
 
 def assign_inplace(nb: dict[str, Any], name: str, seeds: Sequence[int]) -> None:
@@ -54,11 +52,11 @@ def assign_inplace(nb: dict[str, Any], name: str, seeds: Sequence[int]) -> None:
                 cell["source"] = source[: body.start()] + region + source[body.end() :]
         if cell["cell_type"] == "code":
             cell.update(outputs=[], execution_count=None)
-            for verdict, id, answer in _CHECK.findall(source):
+            for id, answer in _CHECK.findall(source):
                 lacking.discard(f"the check of {id}")
                 if not exercises[id].rubric:
                     _mark_inplace(cell, f"check-{id}", exercises[id].points)
-                    cell["source"] += _HIDDEN.format(seeds=list(seeds), id=id, answer=answer, verdict=verdict)
+                    cell["source"] += _HIDDEN.format(seeds=list(seeds), id=id, answer=answer)
     if lacking:
         raise ValueError(f"the notebook lacks {min(lacking)}")
 
@@ -74,9 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
     parser = argparse.ArgumentParser(description="Write a problem set as an assignment of nbgrader.")
     parser.add_argument("name", metavar="SET", help="the problem set, as 10.3")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="the assignment's folder, as COURSE/source/sync"
-    )
+    about = "the assignment's folder, as COURSE/source/sync"
+    parser.add_argument("--out", type=Path, required=True, help=about)
     parser.add_argument("--notebooks", default="notebooks/exercises", help="the released problem sets")
     args = parser.parse_args(argv)
     path = released_path(args.name, args.notebooks)
@@ -84,15 +81,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         nb = json.loads(path.read_text(encoding="utf-8"))
         assign_inplace(nb, args.name, [secrets.randbits(64) for _ in range(3)])
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / path.name).write_text(
-            json.dumps(nb, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        text = json.dumps(nb, indent=1, ensure_ascii=False) + "\n"
+        (args.out / path.name).write_text(text, encoding="utf-8")
     except (ValueError, OSError) as error:
         print(f"labkit_book.grader.assignment: {error}", file=sys.stderr)
         return 2
-    print(
-        f"{args.out / path.name}: next, `nbgrader generate_assignment {args.out.name}` in the course's folder"
-    )
+    then = f"next, `nbgrader generate_assignment {args.out.name}` in the course's folder"
+    print(f"{args.out / path.name}: {then}")
     return 0
 
 

@@ -35,6 +35,7 @@ from labkit_book.problems.asking import GraderFailure
 from labkit_book.problems.exercise import Exercise
 
 SUBMISSION_S = 300.0  # for all of one notebook
+_STOP = (signal.SIGINT, signal.SIGTERM)
 MEMORY_BYTES = 150_000_000  # that a process of the grader may take beyond the 150 MB with which it begins
 
 
@@ -152,14 +153,11 @@ class Graders:
             said = "not run: the exercises before it had taken all the time that there is for a notebook"
             return made("TIMEOUT", message=said)
         questions = key.questions(e, [self.plan.seed, *e.id.encode()])  # the same for every student of a run
-        about: dict[str, Any] = {
-            "setup": answer.setup,
-            "cells": answer.cells,
-            "name": answer.name,
-            "seed": self.plan.seed,
-        }
+        ask = partial(
+            grade_one, setup=answer.setup, cells=answer.cells, name=answer.name, seed=self.plan.seed
+        )
         try:
-            got = grade_one(e, answer.source, questions, zygote=zygote(), **about)
+            got = ask(e, answer.source, questions, zygote=zygote())
         except Exception as error:
             said = "the grader failed here; this is not your fault"
             return made("GRADER_ERROR", message=said, log=described(error))
@@ -191,16 +189,18 @@ def in_processes(
 ) -> Iterator[tuple[int, Any]]:
     """Yields (number of the task, ``work(task)`` or Lost) as they come. jobs: at a time; limit_s: seconds for each."""
     waiting = list(enumerate(tasks))[::-1]
-    running: dict[
-        Any, tuple[int, Any, float]
-    ] = {}  # by its pipe: the task's number, the process, when it has had its time
+    running: dict[Any, tuple[int, Any, float]] = {}  # by its pipe: the number, the process, and until when
+    # Python loses a ^C in the middle of a fork, and in a finalizer, so none is let in but where we wait.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 number, task = waiting.pop()
                 pipe, process = _begun(work, task)
                 running[pipe] = number, process, time.monotonic() + limit_s
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
             ready = wait(list(running), timeout=1.0)
+            signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
             late = [pipe for pipe, (_, _, until) in running.items() if time.monotonic() > until]
             for pipe in {*ready, *late}:
                 number, process, _ = running.pop(pipe)
@@ -208,6 +208,7 @@ def in_processes(
     finally:
         for pipe, (_, process, _) in running.items():
             _ended(pipe, process)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
 
 
 def _begun(work: Callable[[Any], Any], task: Any) -> tuple[Any, Any]:
@@ -215,11 +216,8 @@ def _begun(work: Callable[[Any], Any], task: Any) -> tuple[Any, Any]:
     context = multiprocessing.get_context("fork")
     pipe, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_main, args=(work, task, theirs), daemon=True)
-    # A ^C in the middle of a fork would be lost: it waits until that is done.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     process.start()
     theirs.close()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     return pipe, process
 
 
@@ -238,8 +236,8 @@ def _ended(pipe: Any, process: Any) -> Any:
 
 def _main(work: Callable[[Any], Any], task: Any, pipe: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that waits
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
     if sys.platform == "linux":
         die_with_parent()
         _limit_memory()

@@ -183,9 +183,8 @@ def content(path: Path | str) -> bytes:
     except OSError as error:
         raise Unreadable(f"the file cannot be read: {error.strerror}") from None
     if len(data) > MAX_BYTES:
-        raise Unreadable(
-            f"the file has more than {MAX_BYTES / 1e6:.0f} MB: clear its outputs and hand it in again"
-        )
+        most = f"{MAX_BYTES / 1e6:.0f} MB"
+        raise Unreadable(f"the file has more than {most}: clear its outputs and hand it in again")
     if not data.strip():
         raise Unreadable("the file is empty")
     return data

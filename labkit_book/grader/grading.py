@@ -63,8 +63,7 @@ def grade_one(
     message = session.blank() if found.status == NO_RESULT and not found.message else found.message
     said = f"It printed:\n{_clip(printed, 2000)}" if printed.strip() else ""
     log = "\n".join(part for part in (f"seed {seed}", found.case, found.trace, said) if part)
-    points = exercise.points * (found.status == asking.PASS)
-    about = (exercise.id, exercise.title, found.status, points, exercise.points)
+    about = (exercise.id, exercise.title, found.status, found.points(exercise.points), exercise.points)
     return Outcome(*about, _clip(message, 2000), _clip(log, 8000))
 
 

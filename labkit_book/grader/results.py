@@ -205,9 +205,8 @@ def _section(row: Row) -> str:
     if not row.exercises:
         text.append(f"<p>{STATUSES[row.status][1]}: {escape(row.message)}</p>")
     else:
-        text.append(
-            "<p><strong>{:g} of {} points</strong>, and {} more are still open.</p>".format(*row.points)
-        )
+        reached, of, still = row.points
+        text.append(f"<p><strong>{reached:g} of {of} points</strong>, and {still} more are still open.</p>")
     for e in row.exercises:
         sign, meaning = STATUSES[e.status]
         points = f"{e.of} points open" if e.open else f"{e.points:g} of {e.of} points"

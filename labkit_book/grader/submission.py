@@ -30,10 +30,7 @@ _CHECK = re.compile(r"""\bcheck\(\s*["']([\w.]+-\d+)["'](?:\s*,\s*(\w+))?""")
 _LONGEST = 50_000  # characters
 _KNOWN = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "display", "get_ipython"}
 _ONLY_LOOK = ("print", "display", "check", "summary")
-_SCOPES = (
-    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
-    *(ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp),
-)
+_DEFINE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True)
@@ -225,10 +222,26 @@ def _names_of(source: str) -> _Names | None:
     imports = {s.get_name() for s in symbols if s.is_imported()}
     gives = {s.get_name() for s in symbols if s.is_assigned()} | imports
     needs = {s.get_name() for s in symbols if s.is_referenced()} - gives - _KNOWN
-    nodes = list(_outside_of_functions(tree))
-    star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in nodes)
-    changes = {name for node in nodes for changed in _changed(node) if (name := _root(changed))}
-    return _Names(gives, imports, changes, needs, star)
+    changes = {name for node in tree.body if not isinstance(node, _DEFINE) for name in _changed(node)}
+    return _Names(gives, imports, changes, needs, bool(re.search(r"import +\*", source)))
+
+
+def _changed(statement: ast.stmt) -> Iterator[str]:
+    """The names whose objects this may change, by an item, an attribute, a method; or as arguments of a call by itself."""
+    for node in ast.walk(statement):
+        changed: list[ast.expr] = []
+        if isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+            changed = [node]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            changed = [node.func]
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            look = isinstance(node.value.func, ast.Name) and node.value.func.id in _ONLY_LOOK
+            changed = [] if look else [*node.value.args, *(word.value for word in node.value.keywords)]
+        for holder in changed:
+            while isinstance(holder, (ast.Attribute, ast.Subscript)):
+                holder = holder.value
+            if isinstance(holder, ast.Name):
+                yield holder.id
 
 
 def _defines(source: str, name: str, filled: bool = False) -> bool:
@@ -259,32 +272,3 @@ def _needed(source: str, others: Sequence[Cell]) -> list[Cell]:
         taken |= new
         waiting |= set[str]().union(*(known[i].needs for i in new)) - seen
     return [others[i] for i in sorted(taken)]
-
-
-def _outside_of_functions(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node that is not inside a function, class, lambda or comprehension."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, _SCOPES):
-            waiting.extend(ast.iter_child_nodes(node))
-
-
-def _changed(node: ast.AST) -> Iterator[ast.AST]:
-    """What this may change: something with an item, an attribute or a method, and a function's arguments."""
-    if isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
-        yield node
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        yield node.func
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        call = node.value
-        if not (isinstance(call.func, ast.Name) and call.func.id in _ONLY_LOOK):
-            yield from (*call.args, *(keyword.value for keyword in call.keywords))
-
-
-def _root(node: ast.AST) -> str:
-    """``a`` of ``a.b[c].d``; "" where there is no name."""
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""

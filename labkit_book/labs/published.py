@@ -23,7 +23,7 @@ import numpy as np
 from labkit.checks import FloatArray
 from labkit_book.planner.case import FIXED_SHARE, Case
 from labkit_book.planner.method import Method, parse_method
-from labkit_book.planner.row import AS_RUN, CLOCKED, LOST_RANGE, MEASURED_RANGE, Row
+from labkit_book.planner.row import AS_RUN, CLOCKED, LOST_RANGE, Row
 
 #: A data sheet's rate between two GPUs of a host, one way, bytes a second: PCIe 3.0 x16 (4.0 for an A100 or H100), six links
 #: of a V100, twelve of an A100 through a switch; where nobody says, a guess.
@@ -102,19 +102,14 @@ class Published:
         """The plan's efficiency corrected by one measured row of the same series, as ``measured`` corrects it."""
         return self.predicted * one.efficiency / one.predicted
 
-    def range_after(self, one: Published) -> tuple[float, float]:
-        low, high = (self.after(one) / times for times in reversed(MEASURED_RANGE))
-        return low, high
-
     def case(self, K: int) -> Case:
         """What the planner is fed, for the row or for its base."""
         b, passes = self._base if self.base_workers == K else (self.b_examples, self.passes)
         base_b = self._base[0]
         pass_s = base_b * self.base_workers / self.base_rate
         overhead_s = FIXED_SHARE * pass_s
-        inside = INSIDE[self.inside] * (
-            2 if self.inside == "pcie" and self.gpu[:4] in ("A100", "H100") else 1
-        )
+        newer = self.inside == "pcie" and self.gpu[:4] in ("A100", "H100")
+        inside = INSIDE[self.inside] * (2 if newer else 1)
         hosts: dict[str, Any] = {"per_host_workers": self.per_host}
         hosts |= {"inside_alpha_s": 5e-6, "inside_beta_bytes_per_s": inside}
         return Case(

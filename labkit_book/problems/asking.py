@@ -6,9 +6,10 @@ give ``examine`` a function that takes a case and returns what was answered, or 
 
 from __future__ import annotations
 
+import math
 import traceback
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class Raised(Exception):
 class _Finding:
     """What was found: a status, a message for the student, and for the log which case decided and the traceback, if any.
 
-    asked: the case itself.
+    asked: the case itself. parts: of an answer in parts, which are right.
     """
 
     status: str
@@ -60,18 +61,35 @@ class _Finding:
     case: str = ""
     trace: str = ""
     asked: Case | None = None
+    parts: Mapping[str, bool] = field(default_factory=dict)
+
+    def points(self, of: int) -> float:
+        """What this is worth: all of it, or of an answer in parts those that are right, down to half a point."""
+        right = [name for name, is_right in self.parts.items() if is_right]
+        return of if self.status == PASS else math.floor(2 * of * len(right) / max(len(self.parts), 1)) / 2
 
 
 def examine(cases: Iterable[Case], ask: Callable[[Case], Any]) -> _Finding:
-    """Put ``cases`` one after another; the first that is not right decides. Raises GraderFailure, also if there are none."""
-    number = 0
+    """Put ``cases`` one after another; the first that is not right decides. Raises GraderFailure, also if there are none.
+
+    Of an answer in parts, those count that are right in every case.
+    """
+    number, first = 0, None
     for number, case in enumerate(cases, 1):
         found = _examined(case, number, ask)
-        if found.status != PASS:
-            return replace(found, asked=case)
+        if found.status == PASS:
+            continue
+        first = first or replace(found, asked=case)
+        parts = {name: is_right and found.parts.get(name, False) for name, is_right in first.parts.items()}
+        first = replace(first, parts=parts)
+        if not any(parts.values()):
+            return first
     if not number:
         raise GraderFailure("there is no question to put, and so nothing to be right about")
-    return _Finding(PASS)
+    if first is None:
+        return _Finding(PASS)
+    right = ", ".join(name for name, is_right in first.parts.items() if is_right)
+    return replace(first, message=f"{first.message}\n  right: {right}")
 
 
 def _examined(case: Case, number: int, ask: Callable[[Case], Any]) -> _Finding:
@@ -81,17 +99,20 @@ def _examined(case: Case, number: int, ask: Callable[[Case], Any]) -> _Finding:
     except (Exception, SystemExit) as error:
         return _failed(error, case, at)
     if _is_blank(given) and not (case.none and given is None):
-        if number > 1:  # it can answer
-            return _Finding(
-                WRONG, f"it returned nothing here: does a branch lack its return?{_with(case)}", at
-            )
-        return _Finding(NO_RESULT, _still_empty(given), at)
+        if lacking := _still_empty(given):
+            return _Finding(NO_RESULT, lacking, at, parts=_judged(case, given, at).parts)
+        said = f"it returned nothing here: does a branch lack its return?{_with(case)}"
+        return _Finding(WRONG, said, at) if number > 1 else _Finding(NO_RESULT, "", at)
+    return _judged(case, given, at)
+
+
+def _judged(case: Case, given: Any, at: str) -> _Finding:
     try:
         case.judge(given)
     except Wrong as error:
         said = _recognised(case, given) or str(error)
         silent = "" if "None" in said else _silent(given)
-        return _Finding(WRONG, f"{said}{silent}{_with(case)}", at)
+        return _Finding(WRONG, f"{said}{silent}{_with(case)}", at, parts=error.parts)
     except Exception as error:  # no judge expects every shape that an answer can have
         said = f"what it returns can't be judged ({described(error)}){_with(case)}"
         return _Finding(WRONG, said, at, _trace(error))

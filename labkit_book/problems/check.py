@@ -32,14 +32,15 @@ _LOOKS = {
 class Verdict:
     """The outcome of a check. status: ``"todo"``, ``"wrong"``, ``"right"``, or, for an answer in words, ``"for a human"``.
 
-    points: reached, out of ``of``; for a human, none so far. question: the arguments with which it was not right, to try
-    again as ``f(*question)``, or, where K workers answer together, a tuple of them for each rank. None where it was right.
+    points: reached, out of ``of``, by halves where an answer has parts; for a human, none so far. question: the arguments
+    with which it was not right, to try again as ``f(*question)``, or, where K workers answer together, a tuple of them for
+    each rank. None where it was right.
     """
 
     id: str
     title: str
     status: str
-    points: int
+    points: float
     of: int
     message: str = ""
     question: tuple | None = field(default=None, compare=False)
@@ -52,7 +53,7 @@ class Verdict:
 
     @property
     def _worth(self) -> str:
-        return f"{self.of} points" if self.status == "for a human" else f"{self.points} of {self.of} points"
+        return f"{self.of} points" if self.status == "for a human" else f"{self.points:g} of {self.of} points"
 
     def _repr_html_(self) -> str:
         sign, colour = _LOOKS[self.status]
@@ -91,12 +92,13 @@ def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:
     """Put ``cases`` to ``answer`` one after another; the first that is wrong decides."""
     found = asking.examine(cases, _Asked(exercise, answer).ask)
     status = {asking.PASS: "right", asking.NO_RESULT: "todo"}.get(found.status, "wrong")
-    points = exercise.points * (status == "right")
     message = found.message
     if status == "todo" and not message and callable(answer):
         message = f"{exercise.function} returned nothing: is the return missing? Or is it not done yet?"
     question = found.asked.args if found.asked else None
-    return Verdict(exercise.id, exercise.title, status, points, exercise.points, message, question)
+    return Verdict(
+        exercise.id, exercise.title, status, found.points(exercise.points), exercise.points, message, question
+    )
 
 
 def summary(*verdicts: Verdict) -> _Summary:
@@ -111,7 +113,7 @@ class _Summary:
     verdicts: tuple[Verdict, ...]
 
     @property
-    def points(self) -> int:
+    def points(self) -> float:
         """Points reached."""
         return sum(v.points for v in self.verdicts)
 
@@ -120,7 +122,7 @@ class _Summary:
         words = sum(v.of for v in self.verdicts if v.status == "for a human")
         more = f", and up to {words} for your words, which a person reads" if words else ""
         of = sum(v.of for v in self.verdicts) - words
-        return "\n".join([*lines, f"{self.points} of {of} points{more}"])
+        return "\n".join([*lines, f"{self.points:g} of {of} points{more}"])
 
     __repr__ = __str__
 
@@ -159,14 +161,11 @@ class _Asked:
                 given = wire.as_sent(self.answer(*case.args))
         took_s = time.monotonic() - began
         self.spent_s += took_s
-        for s, limit_s, what in (
-            (took_s, asking.CASE_S, "a question"),
-            (self.spent_s, asking.EXERCISE_S, "an exercise"),
-        ):
+        most = ((took_s, asking.CASE_S, "a question"), (self.spent_s, asking.EXERCISE_S, "an exercise"))
+        for s, limit_s, what in most:
             if s > limit_s:
-                raise asking.Ended(
-                    asking.TIMEOUT, f"it took {s:.0f} s, and the grader gives {what} {limit_s:.0f} s"
-                )
+                said = f"it took {s:.0f} s, and the grader gives {what} {limit_s:.0f} s"
+                raise asking.Ended(asking.TIMEOUT, said)
         if wire.encode(case.args, []) != before:
             raise Wrong(asking.CHANGED)
         return given

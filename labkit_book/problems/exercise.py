@@ -7,7 +7,7 @@ says what is wrong and never what is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,11 @@ KINDS = {
 
 
 class Wrong(Exception):
-    """The answer is wrong; the message is for the student."""
+    """The answer is wrong; the message is for the student. parts: of an answer in parts, which are right."""
+
+    def __init__(self, message: str = "", parts: Mapping[str, bool] | None = None) -> None:
+        super().__init__(message)
+        self.parts = parts or {}
 
 
 @dataclass(frozen=True)
@@ -175,9 +179,8 @@ def _float32(answer: Any) -> float:
 def _precision(answer: Any, near: bool) -> str:
     """A word on float32, where that is what is wrong."""
     kept = getattr(answer, "dtype", np.dtype(float))
-    return (
-        f" (nearly right: {kept} keeps few digits, compute in float64)" if near and kept.itemsize < 8 else ""
-    )
+    said = f" (nearly right: {kept} keeps few digits, compute in float64)"
+    return said if near and kept.itemsize < 8 else ""
 
 
 def _kind(answer: Any) -> str:

@@ -11,23 +11,20 @@ from pathlib import Path
 import nbformat
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+import grading_fakes as f
+
 from labkit_book.grader.assignment import assign_inplace, main
 from labkit_book.problems import exercise_set
 from labkit_book.problems.catalogue import all_exercises
 
-ROOT = Path(__file__).parents[2]
-RELEASED = ROOT / "notebooks" / "exercises"
 SETS = sorted({e.id.split("-")[0] for e in all_exercises()})
 NBGRADER = "nbgrader==0.9.6"
 
 
-def released(name):
-    return json.loads((RELEASED / f"{name.replace('.', '_').lower()}_exercises.ipynb").read_text())
-
-
 @pytest.mark.parametrize("name", SETS)
 def test_every_exercise_has_its_points_once_and_every_answer_a_cell(name):
-    made = released(name)
+    made = f.released(name)
     assign_inplace(made, name, [7, 8])
     nbformat.validate(nbformat.from_dict(made))
     marks = [c["metadata"]["nbgrader"] for c in made["cells"] if "nbgrader" in c["metadata"]]
@@ -43,26 +40,26 @@ def test_every_exercise_has_its_points_once_and_every_answer_a_cell(name):
 
 
 def test_what_is_missing_is_said(tmp_path, capsys):
-    nb = released("B")
+    nb = f.released("B")
     nb["cells"] = [c for c in nb["cells"] if 'check("B-3"' not in "".join(c["source"])]
     with pytest.raises(ValueError, match="lacks the check of B-3"):
         assign_inplace(nb, "B", [1])
     assert main(["99", "--out", str(tmp_path)]) == 2 and "99_exercises" in capsys.readouterr().err
-    assert main(["B", "--out", str(tmp_path / "a"), "--notebooks", str(RELEASED)]) == 0
+    assert main(["B", "--out", str(tmp_path / "a"), "--notebooks", str(f.RELEASED)]) == 0
     assert (tmp_path / "a" / "b_exercises.ipynb").exists()
 
 
 @pytest.mark.weekly
 @pytest.mark.timeout(1500)
 def test_the_released_nbgrader_makes_hands_out_and_marks_it(tmp_path):
-    """In an environment of its own: right answers get their points there, wrong ones and blank ones none."""
+    """In an environment of its own: right answers get their points there, right parts theirs, blank ones none."""
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
-    subprocess.run([python, "-m", "pip", "install", "-qq", NBGRADER, "scipy", str(ROOT)], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-qq", NBGRADER, "scipy", str(f.ROOT)], check=True)
     course = tmp_path / "course"
     (course / "source").mkdir(parents=True)
     (course / "nbgrader_config.py").write_text('c = get_config()\nc.CourseDirectory.course_id = "ours"\n')
-    assert main(["B", "--out", str(course / "source" / "failures"), "--notebooks", str(RELEASED)]) == 0
+    assert main(["2.2", "--out", str(course / "source" / "barriers"), "--notebooks", str(f.RELEASED)]) == 0
 
     def nbgrader(*args):
         env = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}"}  # it calls alembic by name
@@ -70,33 +67,20 @@ def test_the_released_nbgrader_makes_hands_out_and_marks_it(tmp_path):
         done = subprocess.run(command, cwd=course, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
 
-    nbgrader("generate_assignment", "failures")
-    handed_out = json.loads((course / "release" / "failures" / "b_exercises.ipynb").read_text())
+    nbgrader("generate_assignment", "barriers")
+    handed_out = json.loads((course / "release" / "barriers" / "2_2_exercises.ipynb").read_text())
     assert "HIDDEN" not in json.dumps(handed_out) and "NotImplementedError" in json.dumps(handed_out)
-    right = (
-        "import math\ndef upload(m, K, tau, delta, u, blocking):\n"
-        "    M, lost = m / K, tau / 2 + u\n    best = max(math.sqrt(2 * delta * M), u)\n"
-        "    least = delta / best + (best / 2 + u) / M\n"
-        "    return dict(mtbf_s=M, lost_s=lost, share=delta / tau + lost / M, best_s=best, least=least,\n"
-        "                gain=math.sqrt(2 * blocking / M) - least)\n"
-    )
-    for student, source in {
-        "anna": right,
-        "bob": right.replace("tau / 2 + u\n", "tau / 2\n"),
-        "carla": None,
-    }.items():
+    for student, source in {"anna": f.OVERLAP, "bob": f.OVERLAP_WRONG, "carla": None}.items():
         nb = json.loads(json.dumps(handed_out))
-        (cell,) = [c for c in nb["cells"] if "exercise-B-1" in c["metadata"].get("tags", [])]
+        (cell,) = [c for c in nb["cells"] if "exercise-2.2-3" in c["metadata"].get("tags", [])]
         cell["source"] = source or cell["source"]
-        folder = course / "submitted" / student / "failures"
+        folder = course / "submitted" / student / "barriers"
         folder.mkdir(parents=True)
-        (folder / "b_exercises.ipynb").write_text(json.dumps(nb))
-    nbgrader("autograde", "failures")
+        (folder / "2_2_exercises.ipynb").write_text(json.dumps(nb))
+    nbgrader("autograde", "barriers")
     nbgrader("export")
     lines = (course / "grades.csv").read_text().splitlines()
     at = lines[0].split(",").index("raw_score")
-    scores = {
-        line.split(",")[lines[0].split(",").index("student_id")]: float(line.split(",")[at])
-        for line in lines[1:]
-    }
-    assert scores == {"anna": 4.0, "bob": 0.0, "carla": 0.0}
+    who, rows = lines[0].split(",").index("student_id"), [line.split(",") for line in lines[1:]]
+    scores = {row[who]: float(row[at]) for row in rows}
+    assert scores == {"anna": 3.0, "bob": 2.0, "carla": 0.0}  # four parts of five, to half a point

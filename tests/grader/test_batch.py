@@ -59,7 +59,7 @@ def test_each_exercise_has_its_status_points_and_message(graded):
         "WRONG",
         "NEEDS_HUMAN",
     ]
-    assert (*row.points[:2], row.has("NEEDS_HUMAN"), row.has("GRADER_ERROR")) == (4, 16, True, False)
+    assert (*row.points[:2], row.has("NEEDS_HUMAN"), row.has("GRADER_ERROR")) == (6, 16, True, False)
     assert all(e.message for e in row.exercises if e.status != "PASS")
     assert "Look" not in row.exercises[0].message and "Everybody waits" in row.exercises[0].log
 

@@ -9,7 +9,7 @@ import pytest
 
 from labkit_book.labs.published import HALVES, errors, pairs, published
 from labkit_book.planner import Row
-from labkit_book.planner.row import AS_RUN
+from labkit_book.planner.row import AS_RUN, MEASURED_RANGE
 
 FOUND = published()
 OF = {which: [row for row in FOUND if row.half == which] for which in HALVES}
@@ -65,9 +65,8 @@ def test_about_nine_of_ten_rows_lie_in_the_range_whose_middle_is_the_point():
 
 
 def test_one_measured_step_near_by_leaves_about_nine_of_ten_in_its_range():
-    held = [
-        low <= row.efficiency <= high for row, one in pairs(FOUND) for low, high in [row.range_after(one)]
-    ]
+    least, most = MEASURED_RANGE
+    held = [least <= row.after(one) / row.efficiency <= most for row, one in pairs(FOUND)]
     assert 0.85 <= np.mean(held) <= 0.95
 
 

@@ -6,7 +6,8 @@ It stands here because every other file of this folder is a set, and the folder 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -33,16 +34,38 @@ def dict_of(answer: Any, names: Iterable[str], do: str = "return a dict") -> dic
     return answer
 
 
+class Parts(dict[str, Any]):
+    """An answer in parts that count: what is wrong with one is told when all have been looked at, the first of all."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(answer)
+        self.wrong: dict[str, Wrong | None] = {}
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """For the look at one part."""
+        self.wrong.setdefault(name)
+        try:
+            yield
+        except Wrong as error:
+            self.wrong[name] = self.wrong[name] or error
+
+    def end(self) -> None:
+        """Wrong unless all parts that were looked at are right."""
+        for error in filter(None, self.wrong.values()):
+            raise Wrong(str(error), {name: wrong is None for name, wrong in self.wrong.items()})
+
+
 def steps(expected: dict[str, Any], rtol: float = 1e-8) -> Judge:
-    """A judge of a derivation: a dict with these keys, a number or an array for each; the first wrong step is named."""
+    """A judge of a derivation: a dict with these keys, a number or an array for each, each a part that counts."""
 
     def judge(answer: Any) -> None:
-        dict_of(answer, expected)
+        parts = Parts(dict_of(answer, expected))
         for step, value in expected.items():
-            if np.ndim(value):
-                same_array(answer[step], value, f"step {step!r}", rtol=rtol)
-            else:
-                close(answer[step], value, f"step {step!r}", rtol=rtol)
+            same: Callable[..., None] = same_array if np.ndim(value) else close
+            with parts.of(step):
+                same(parts[step], value, f"step {step!r}", rtol=rtol)
+        parts.end()
 
     return judge
 
@@ -100,24 +123,32 @@ def each_rank(run: Run, expected: Array, what: str) -> None:
 
 
 def told(
-    answer: dict[str, Any], key: str, right: Any, wrong: dict[str, Any], atol: float = 0.0, rtol: float = 1e-2
+    answer: Parts, key: str, right: Any, wrong: dict[str, Any], atol: float = 0.0, rtol: float = 1e-2
 ) -> None:
-    """Wrong unless what a dict of conclusions says under ``key`` is right to ``atol``, or without one to ``rtol``.
+    """Look at a part, a number or several: is it right to ``atol``, or without one to ``rtol``?
 
     wrong: by its sentence, each value that is recognised as a mistake.
     """
     rtol = 0.0 if atol else rtol
-    try:
-        if np.ndim(right) or atol:
-            same_array(answer[key], np.asarray(right), key, rtol, atol)
-        else:
-            close(answer[key], right, key, rtol)
-    except Wrong:
-        given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
-        for said, value in wrong.items():
-            if np.shape(given) == np.shape(value) and np.allclose(given, value, rtol, atol):
-                raise Wrong(f"{key}: {said}") from None
-        raise
+    with answer.of(key):
+        try:
+            if np.ndim(right) or atol:
+                same_array(answer[key], np.asarray(right), key, rtol, atol)
+            else:
+                close(answer[key], right, key, rtol)
+        except Wrong:
+            given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
+            for said, value in wrong.items():
+                if np.shape(given) == np.shape(value) and np.allclose(given, value, rtol, atol):
+                    raise Wrong(f"{key}: {said}") from None
+            raise
+
+
+def says(answer: Parts, key: str, right: Any, why: str) -> None:
+    """Look at a part in a word, or in yes and no: is it what follows? why: else, for the student."""
+    with answer.of(key):
+        if answer[key] != right:
+            raise Wrong(f"{key} says {answer[key]!r}: {why}")
 
 
 def slips(
@@ -128,18 +159,20 @@ def slips(
     return tuple((said, slip(step, x, rtol)) for said, step, x in known)
 
 
-def follow(answer: dict[str, Any], right: dict[str, Any], *wrong: tuple[str, str, Any]) -> None:
+def follow(answer: Parts, right: dict[str, Any], *wrong: tuple[str, str, Any]) -> None:
     """``told`` for several conclusions, to 0.1 %; wrong: (sentence, key, wrong value)."""
     for key, value in right.items():
         told(answer, key, value, {said: x for said, at, x in wrong if at == key}, rtol=1e-3)
 
 
-def pasted(answer: Any, concluded: Iterable[str], at: Iterable[Any], repeats: int) -> dict[Any, Array]:
-    """What was measured at each setting (repeats,). Wrong unless the answer is a dict of the pasted "data" and what is
-    concluded from them, and the data are of these settings.
+def pasted(
+    answer: Any, concluded: Iterable[str], at: Iterable[Any], repeats: int
+) -> tuple[Parts, dict[Any, Array]]:
+    """The answer, and what was measured at each setting (repeats,). Wrong unless it is a dict of the pasted "data" and what
+    is concluded from them, and the data are of these settings.
     """
-    at = list(at)
-    data = read(dict_of(answer, ("data", *concluded), "keep the dict as it was,")["data"], len(at), repeats)
+    at, answer = list(at), Parts(dict_of(answer, ("data", *concluded), "keep the dict as it was,"))
+    data = read(answer["data"], len(at), repeats)
     if set(data.at) != set(at) or data.values.shape[1] != repeats or (data.values < 0).any():
         raise Wrong(f"the data are to be of {', '.join(map(str, at))}, {repeats} times each, from zero up")
-    return dict(zip(data.at, data.values, strict=True))
+    return answer, dict(zip(data.at, data.values, strict=True))

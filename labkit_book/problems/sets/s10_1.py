@@ -18,9 +18,12 @@ from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_arra
 from labkit_book.problems.sets import (
     Array,
     Judge,
+    Parts,
     as_if,
     dealt,
+    dict_of,
     pasted,
+    says,
     slips,
     steps,
     talked,
@@ -47,21 +50,26 @@ _NOT = {
 
 
 def _exposes(answer: Any) -> None:
-    if not isinstance(answer, dict) or set(answer) != set(_OFF):
-        raise Wrong("keep the dict as it was, with an input for each of the programs A, B, C and D")
-    for name, given in answer.items():
-        right, programs = _programs(name, *_an_input(given, name))
-        off = {p: [abs(g - right) / abs(right) for g in values] for p, values in programs.items()}
-        if min(off[name]) <= 0.1:
-            why = _NOT[name] if min(off[name]) <= 1e-3 else "it is off, but by no more than a tenth"
-            raise Wrong(f"the input for {name} does not expose {name}: {why}")
-        if name == "B" and programs["B"][0] * right >= 0:
-            raise Wrong(
-                "at the input for B, what B computes is off, but it still has the sign of the right gradient"
-            )
-        for other in _OFF:
-            if other != name and max(off[other]) >= 1e-3:
-                raise Wrong(f"the input for {name} accuses {other} as well: {_OFF[other]}")
+    parts = Parts(dict_of(answer, _OFF, "keep the dict as it was, an input for each program,"))
+    for name, given in parts.items():
+        with parts.of(name):
+            _exposed(name, given)
+    parts.end()
+
+
+def _exposed(name: str, given: Any) -> None:
+    right, programs = _programs(name, *_an_input(given, name))
+    off = {p: [abs(g - right) / abs(right) for g in values] for p, values in programs.items()}
+    if min(off[name]) <= 0.1:
+        why = _NOT[name] if min(off[name]) <= 1e-3 else "it is off, but by no more than a tenth"
+        raise Wrong(f"the input for {name} does not expose {name}: {why}")
+    if name == "B" and programs["B"][0] * right >= 0:
+        raise Wrong(
+            "at the input for B, what B computes is off, but it still has the sign of the right gradient"
+        )
+    for other in _OFF:
+        if other != name and max(off[other]) >= 1e-3:
+            raise Wrong(f"the input for {name} accuses {other} as well: {_OFF[other]}")
 
 
 def _an_input(given: Any, name: str) -> tuple[list[Array], float, float]:
@@ -181,7 +189,7 @@ _ROWS, _K, _D, _ROUNDS = 16_000, 4, 20, 9
 
 
 def _by_the_clock(answer: Any) -> None:
-    v = pasted(answer, ("by_bytes", "steps", "clock", "share"), ("ship", "sum"), _ROUNDS)
+    answer, v = pasted(answer, ("by_bytes", "steps", "clock", "share"), ("ship", "sum"), _ROUNDS)
     ship, total = v["ship"], v["sum"]
     even = _ROWS / 2  # N / (2 K)
     told(answer, "by_bytes", even, {
@@ -198,8 +206,7 @@ def _by_the_clock(answer: Any) -> None:
         "a shipment of one round has been divided by an all-reduce of another": ships[[1, -2]] / sums[[-2, 1]],
     })  # fmt: skip
     clock = "sooner" if ratio[-2] < even else "later" if ratio[1] > even else "not decided"
-    if answer["clock"] != clock:
-        raise Wrong(f"clock says {answer['clock']!r}, which does not follow from your own by_bytes and steps")
+    says(answer, "clock", clock, "that does not follow from your own by_bytes and steps")
     beta = (_K - 1) * _ROWS * (_D + 1) * 8 / np.median(ship)
     vector = (_D + 1) * 8 / beta / np.median(total)
     share = 2 * (_K - 1) / _K * vector
@@ -209,6 +216,7 @@ def _by_the_clock(answer: Any) -> None:
         "every part of the vector has been sent once too often in either half of the ring": 2 * vector,
         "that is what the bytes leave unexplained": 1 - share,
     })  # fmt: skip
+    answer.end()
 
 
 EXERCISES = (

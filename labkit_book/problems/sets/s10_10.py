@@ -19,7 +19,7 @@ import numpy as np
 
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.measured import read
-from labkit_book.problems.sets import Array, Judge, dict_of, pasted, slips, steps, told
+from labkit_book.problems.sets import Array, Judge, Parts, dict_of, pasted, says, slips, steps, told
 
 # -- 1: foretell a step, then take it -------------------------------------------------------------------------------
 
@@ -29,7 +29,8 @@ _ROUNDED = 5e-3  # students copy three digits
 
 def _foretold_judge(answer: Any) -> None:
     keys = ("predicted_ms", "low_ms", "high_ms", "promise", "then", "verdict")
-    v, then = pasted(answer, keys, _SEEN, _ROUNDS), read(answer["then"], 1, _ROUNDS)
+    answer, v = pasted(answer, keys, _SEEN, _ROUNDS)
+    then = read(answer["then"], 1, _ROUNDS)
     if then.at != (_UNSEEN,):
         raise Wrong(f"then is to be of {_UNSEEN}, not of {', '.join(map(str, then.at))}")
     one, more, two = (1e3 * v[at] for at in _SEEN)
@@ -47,13 +48,12 @@ def _foretold_judge(answer: Any) -> None:
         "a tenth value can fall out at either end, and you bar only one": 0.9,
         "a habit of statisticians is no property of nine numbers": 0.95,
     })  # fmt: skip
-    words = ("holds", "too low", "too high")
-    if answer["verdict"] not in words:
-        raise Wrong(f"verdict must be one of {', '.join(map(repr, words))}, not {answer['verdict']!r}")
-    if answer["verdict"] != (
-        words[0] if said.min() <= at <= said.max() else words[1] if at > said.max() else words[2]
-    ):
-        raise Wrong("your verdict does not follow from your data: where does the middle of `then` lie?")
+    holds = said.min() <= at <= said.max()
+    word = "holds" if holds else "too low" if at > said.max() else "too high"
+    says(
+        answer, "verdict", word, "of 'holds', 'too low' and 'too high', where does the middle of `then` lie?"
+    )
+    answer.end()
 
 
 # -- 2: how sure is the ranking -------------------------------------------------------------------------------------
@@ -178,17 +178,19 @@ def _vendor() -> Case:
         "efficiency": _RATE[64] / (64 * _RATE[1]), "sooner": _sooner(64), "dearer": 64 / _sooner(64),
         "most_K": max(K for K in _RATE if _sooner(K) >= K / 2), "fixed_batch": alone / (beyond + shared),
     }  # fmt: skip
-    judged = steps(right, rtol=_ROUNDED)
 
     def judge(answer: Any) -> None:
-        dict_of(answer, (*right, "overlap"))
-        judged({name: answer[name] for name in right})
-        if answer["overlap"] not in _OVERLAP:
-            raise Wrong(f"overlap must be one of {', '.join(_OVERLAP)}, not {answer['overlap']!r}")
-        if answer["overlap"] != _OVERLAP[-1]:
-            raise Wrong(
-                "overlap: what would the table show if the sum took less, or if less of it were hidden?"
-            )
+        answer = Parts(dict_of(answer, (*right, "overlap")))
+        for name, value in right.items():
+            told(answer, name, value, {}, rtol=_ROUNDED)
+        why = "what would the table show if the sum took less, or if less of it were hidden?"
+        says(
+            answer,
+            "overlap",
+            _OVERLAP[-1],
+            why if answer["overlap"] in _OVERLAP else f"it must be one of {', '.join(_OVERLAP)}",
+        )
+        answer.end()
 
     return Case((), judge, mistakes=slips(right,
         ("That is the vendor's own number: what was its 100 per cent?", "efficiency", _RATE[64] / (8 * _RATE[8])),

@@ -16,7 +16,7 @@ import numpy as np
 
 from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import Array, Judge, as_if, pasted, slips, steps, talked, told, workers
+from labkit_book.problems.sets import Array, Judge, as_if, pasted, says, slips, steps, talked, told, workers
 
 # -- 1: four workers' samplers on trial ---------------------------------------------------------------------
 
@@ -171,7 +171,9 @@ _BATCHES, _ROUNDS = (8, 32, 64, 4096), 9
 
 
 def _machine(answer: Any) -> None:
-    v = pasted(answer, ("example_s", "overhead_s", "best", "fastest", "p", "decided"), _BATCHES, _ROUNDS)
+    answer, v = pasted(
+        answer, ("example_s", "overhead_s", "best", "fastest", "p", "decided"), _BATCHES, _ROUNDS
+    )
     t = np.array([v[B] for B in _BATCHES])
     B = np.array(_BATCHES, float)
     low, high = np.median(t[0]), np.median(t[-1])
@@ -195,8 +197,8 @@ def _machine(answer: Any) -> None:
         "one direction only has been counted: before the data, either might have been faster": p / 2,
         "a chance of just so many rounds, not of so many or more": 2 * math.comb(_ROUNDS, wins) / 2**_ROUNDS,
         "that is a share of rounds": wins / _ROUNDS})  # fmt: skip
-    if answer["decided"] != ("yes" if p < 0.05 else "no"):
-        raise Wrong(f"decided says {answer['decided']!r}, which does not follow from your own p")
+    says(answer, "decided", "yes" if p < 0.05 else "no", "that does not follow from your own p")
+    answer.end()
 
 
 EXERCISES = (

@@ -23,6 +23,7 @@ from labkit_book.problems.sets import (
     TO_MS,
     Array,
     Judge,
+    Parts,
     as_if,
     dealt,
     each_rank,
@@ -197,7 +198,8 @@ _SLOWER, _BASE_MS = (1.0, 1.04, 1.5), 20.0
 
 def _cost(answer: Any) -> None:
     keys = ("predicted_ms", "cost_ms", "decided", "lies", "repeats")
-    ms = {at: 1e3 * values for at, values in pasted(answer, keys, _SLOWER, 12).items()}
+    answer, seconds = pasted(answer, keys, _SLOWER, 12)
+    ms = {at: 1e3 * values for at, values in seconds.items()}
     if any(ms[at].min() < 0.98 * at * _BASE_MS for at in _SLOWER):
         raise Wrong("a step was shorter than its slowest worker computes: are these seconds, of one step?")
     n, alike = 12, ms[1.0]
@@ -221,23 +223,29 @@ def _cost(answer: Any) -> None:
         "it goes one standard error up and down": interval(s / math.sqrt(n)),
     }, TO_MS)  # fmt: skip
     _concluded(answer, right, predicted)
-    ratio, repeats = 2 * s[0] / predicted[0], number(answer["repeats"], "repeats")
-    off = abs(repeats - max(2, math.ceil(ratio**2)))
-    if off > 1 >= abs(repeats - ratio):
-        raise Wrong("'repeats' grows like the scatter: how much narrower does four times as many make it?")
-    if off > 1:
-        raise Wrong(f"'repeats' does not follow from your scatter: {answer['repeats']}")
+    with answer.of("repeats"):
+        ratio, repeats = 2 * s[0] / predicted[0], number(answer["repeats"], "repeats")
+        off = abs(repeats - max(2, math.ceil(ratio**2)))
+        if off > 1 >= abs(repeats - ratio):
+            raise Wrong(
+                "'repeats' grows like the scatter: how much narrower does four times as many make it?"
+            )
+        if off > 1:
+            raise Wrong(f"'repeats' does not follow from your scatter: {answer['repeats']}")
+    answer.end()
 
 
-def _concluded(answer: dict[str, Any], right: Array, predicted: Array) -> None:
-    given = answer["decided"]
-    if np.shape(given) != (2,) or any(x not in (True, False) for x in given):
-        raise Wrong("decided should be two times True or False")
-    if [bool(x) for x in given] != list(right[:, 0] > 0):
-        raise Wrong("'decided' does not follow from your intervals: which of them hold the cost zero?")
+def _concluded(answer: Parts, right: Array, predicted: Array) -> None:
+    with answer.of("decided"):
+        given = answer["decided"]
+        if np.shape(given) != (2,) or any(x not in (True, False) for x in given):
+            raise Wrong("decided should be two times True or False")
+        if [bool(x) for x in given] != list(right[:, 0] > 0):
+            raise Wrong("'decided' does not follow from your intervals: which of them hold the cost zero?")
     where = np.where(predicted < right[:, 0], "below", np.where(predicted > right[:, 1], "above", "inside"))
-    if np.shape(given := answer["lies"]) != (2,) or list(given) != where.tolist():
-        raise Wrong(f"'lies' is {given!r}: of your own intervals that is not true")
+    with answer.of("lies"):
+        if np.shape(given := answer["lies"]) != (2,) or list(given) != where.tolist():
+            raise Wrong(f"'lies' is {given!r}: of your own intervals that is not true")
 
 
 EXERCISES = (

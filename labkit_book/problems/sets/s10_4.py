@@ -127,7 +127,7 @@ FEATURES, _SIZES = 10, (20, 200, 2000)  # m, of d: in the notebook, too
 
 
 def _lost_judge(answer: Any) -> None:
-    v = pasted(answer, ("used", "interval", "falls", "enough"), _SIZES, 5)
+    answer, v = pasted(answer, ("used", "interval", "falls", "enough"), _SIZES, 5)
     each = np.array([v[d] * d / FEATURES for d in _SIZES])
     few, many = each[0], each[-1]
     apart = evidence.median(many - few)
@@ -137,16 +137,13 @@ def _lost_judge(answer: Any) -> None:
         "falls": int(apart.low > 0) - int(apart.high < 0),
         "enough": many.mean() * FEATURES / 1e-4,
     }
+    lost = np.array([v[d].mean() for d in _SIZES])
     torn = [many.min() - few.max(), many.max() - few.min()]
     hasty = 9 if right["falls"] else np.sign(apart.center)
     follow(
         answer,
         right,
-        (
-            "'used' repeats what was lost; how much does the bound allow?",
-            "used",
-            np.array([v[d].mean() for d in _SIZES]),
-        ),
+        ("'used' repeats what was lost; how much does the bound allow?", "used", lost),
         ("this interval tears the rounds apart: what they have in common stays in", "interval", torn),
         ("this interval has the opposite sign: what minus what?", "interval", [-apart.high, -apart.low]),
         ("this interval is of one setting: it compares nothing", "interval", [many.min(), many.max()]),
@@ -156,6 +153,7 @@ def _lost_judge(answer: Any) -> None:
         ("'enough' goes by the bound; your machine's own share is not in it", "enough", FEATURES / 1e-4),
         ("by 'enough' an update touches one coordinate only", "enough", many.mean() / 1e-4),
     )
+    answer.end()
 
 
 # -- 4: 1.7 times faster ----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 from labkit.comm import Run, Simulated
 from labkit.network import Link
 from labkit_book.problems.exercise import Case, Exercise, Wrong, close, number, once, same_array
-from labkit_book.problems.sets import Array, as_if, pasted, slips, spoke, steps, told, workers
+from labkit_book.problems.sets import Array, as_if, pasted, says, slips, spoke, steps, told, workers
 
 
 def _edges(K: int, n: int) -> Array:
@@ -177,7 +177,7 @@ def _like(sizes: Array, medians: Array, given: Array, weights: Array) -> bool:
 
 def _measured(answer: Any) -> None:
     keys = ("alpha", "beta", "predicted", "low", "high", "chance", "prediction")
-    v = pasted(answer, keys, (*_BYTES, "ring"), 7)
+    answer, v = pasted(answer, keys, (*_BYTES, "ring"), 7)
     sizes, ran, medians = np.array(_BYTES), v["ring"], np.array([np.median(v[n]) for n in _BYTES])
     alpha, beta, predicted, low, high = (number(answer[k], k) for k in keys[:-2])
     _refuse(
@@ -187,10 +187,12 @@ def _measured(answer: Any) -> None:
 
     fit = partial(_like, sizes, medians, np.array([alpha, 1 / beta]))
     loose = not fit(1 / medians)
-    _refuse(
-        (loose and fit(medians**0), "To this fit a short message's relative miss hardly matters."),
-        (loose, "Another line is nearer to the medians, relative to each of them."),
-    )
+    for part in ("alpha", "beta"):
+        with answer.of(part):
+            _refuse(
+                (loose and fit(medians**0), "To this fit a short message's relative miss hardly matters."),
+                (loose, "Another line is nearer to the medians, relative to each of them."),
+            )
     told(answer, "predicted", 6 * (alpha + RING_BYTES / 4 / beta), {  # of a ring of four
         "that is one message of all the bytes, and a ring has more to do": alpha + RING_BYTES / beta,
         "every message of the ring is priced as long as the vector": 6 * (alpha + RING_BYTES / beta),
@@ -202,10 +204,9 @@ def _measured(answer: Any) -> None:
     told(answer, "chance", 1 - 2 * 0.5 ** len(ran), {
         "it forgets one side on which the median may lie": 1 - 0.5 ** len(ran),
     }, 0.002)  # fmt: skip
-    if answer["prediction"] != (
-        "too short" if predicted < low else "too long" if predicted > high else "inside"
-    ):
-        raise Wrong("your own numbers do not say so of the prediction")
+    where = "too short" if predicted < low else "too long" if predicted > high else "inside"
+    says(answer, "prediction", where, "your own numbers do not say so")
+    answer.end()
 
 
 # -- 5: who sits where ------------------------------------------------------------------------------------------------

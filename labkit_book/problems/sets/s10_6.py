@@ -18,8 +18,6 @@ from labkit import evidence
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
 from labkit_book.problems.sets import Array, Judge, follow, pasted, slips, steps
 
-REPLAY = ("labkit_book.labs.stale.replay",)
-
 
 def _apart(x: Array, y: Array) -> Any:
     return np.median(x) / np.median(y)
@@ -165,7 +163,7 @@ SLOW = 3.0  # by how much the straggler is slower: in the notebook, too
 
 
 def _clock_judge(answer: Any) -> None:
-    v = pasted(answer, ("ratios", "intervals", "sooner", "even"), ("barrier", "backup", "none"), 5)
+    answer, v = pasted(answer, ("ratios", "intervals", "sooner", "even"), ("barrier", "backup", "none"), 5)
     barrier, backup, none = v["barrier"], v["backup"], v["none"]
     both = ((barrier, backup), (backup, none))
     pairs, lead = [evidence.median(x / y) for x, y in both], np.median(barrier / none)
@@ -190,13 +188,12 @@ def _clock_judge(answer: Any) -> None:
         ("'even' divides medians: rounds are torn apart", "even", SLOW * _apart(none, barrier)),
         ("'even' is a share of today's slowness, and the slow worker is 3 times slower", "even", 1 / lead),
     )
+    answer.end()
 
 
 EXERCISES = (
     Exercise("10.6-1", "When an old gradient helps", "derive", 4, "two_ages", _two_ages, objectives=(1,)),
     Exercise("10.6-2", "The same ages, another end", "criticise", 4, "two_schedules", _schedules, (2,)),
-    Exercise(
-        "10.6-3", "No delay makes a difference", "debug", 3, "stale_sgd", _stale_sgd, (1, 2), (), REPLAY
-    ),
+    Exercise("10.6-3", "No delay makes a difference", "debug", 3, "stale_sgd", _stale_sgd, (1, 2)),
     Exercise("10.6-4", "Three policies, your clock", "measure", 3, "", once(_clock_judge), objectives=(3,)),
 )

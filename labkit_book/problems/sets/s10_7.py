@@ -191,9 +191,8 @@ def _free(rng: np.random.Generator) -> Iterator[Case]:
             ("A whole vector has been sent once here: a ring has more to do.", "stops", sent / tie_s),
         )  # fmt: skip
         label = f"H = {H}, K = {K}, eta = {eta:.4f}, share {share:.2f}, rho = {rho:.2f}"
-        yield Case(
-            (H, K, eta, L, s2, share, rho, t, sent, beta), steps(right), label=label, mistakes=mistakes
-        )
+        args = (H, K, eta, L, s2, share, rho, t, sent, beta)
+        yield Case(args, steps(right), label=label, mistakes=mistakes)
 
 
 # -- 5: workers that part and meet -----------------------------------------------------------------------------------

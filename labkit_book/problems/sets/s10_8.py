@@ -18,7 +18,18 @@ import numpy as np
 from labkit.comm.run import Run
 from labkit.learn.critical import fit_hyperbola
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import Array, Judge, as_if, each_rank, follow, pasted, slips, steps, talked
+from labkit_book.problems.sets import (
+    Array,
+    Judge,
+    as_if,
+    each_rank,
+    follow,
+    pasted,
+    says,
+    slips,
+    steps,
+    talked,
+)
 
 # -- 1: a sharpness below zero -----------------------------------------------------------------------------------------
 
@@ -128,12 +139,8 @@ def _law(B: Any, S: Array) -> Array:
 
 
 def _measured(answer: Any) -> None:
-    v = pasted(
-        answer,
-        ("S_min", "B_crit", "low", "high", "predicted", "buys", "held", "worth"),
-        (*_BATCHES, _HELD),
-        7,
-    )
+    keys = ("S_min", "B_crit", "low", "high", "predicted", "buys", "held", "worth")
+    answer, v = pasted(answer, keys, (*_BATCHES, _HELD), 7)
     S, held = np.array([v[B] for B in _BATCHES]), v[_HELD]
     S_min, B_crit = _law(_BATCHES, np.median(S, axis=1))
     each = np.array([_law(_BATCHES, row)[1] for row in S.T])
@@ -165,8 +172,8 @@ def _measured(answer: Any) -> None:
     )  # fmt: skip
     for key, why in (("held", "where does your prediction lie among the seven runs?"),
                      ("worth", "hold both ends of 'buys' against the price of a step.")):  # fmt: skip
-        if answer.get(key) != said[key]:
-            raise Wrong(f"{key!r} does not follow: {why}")
+        says(answer, key, said[key], why)
+    answer.end()
 
 
 # -- 4: do large batches generalise worse? -----------------------------------------------------------------------------

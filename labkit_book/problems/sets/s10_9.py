@@ -110,7 +110,7 @@ def _deal(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _quantised(answer: Any) -> None:
-    v = pasted(answer, ("times", "margin", "worth", "factor", "four"), (1, 2, 3, 4, 5), 12)
+    answer, v = pasted(answer, ("times", "margin", "worth", "factor", "four"), (1, 2, 3, 4, 5), 12)
     runs = np.array([v[bits] for bits in (1, 2, 3, 4, 5)])
     mean, floor = runs.mean(axis=1), 1 / (4.0 ** np.arange(1, 6) - 1)
     scatter = runs.std(axis=1, ddof=1)
@@ -133,7 +133,9 @@ def _quantised(answer: Any) -> None:
         "it says how much is left, and asked is by how much it is divided": 1 / ratio,
         "that is what the distance to the floor is divided by": ratio * floor[1:] / floor[:-1],
     })  # fmt: skip
-    _by_four(answer["four"], ratio * (1 - spread), ratio * (1 + spread))
+    with answer.of("four"):
+        _by_four(answer["four"], ratio * (1 - spread), ratio * (1 + spread))
+    answer.end()
 
 
 def _by_four(said: Any, low: Array, high: Array) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from labkit.comm import Simulated
 from labkit.network import Link
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
-from labkit_book.problems.sets import TO_MS, Array, Judge, as_if, pasted, slips, steps, told
+from labkit_book.problems.sets import TO_MS, Array, Judge, as_if, pasted, says, slips, steps, told
 
 _INSTANT = Simulated(link=Link(alpha=0.0, beta=1e15))
 
@@ -217,7 +217,8 @@ _SLOWEST_MS, _MEAN_MS = float(_UNEVEN_MS.max(axis=0).sum()), float(_UNEVEN_MS.me
 
 def _three(answer: Any) -> None:
     keys = ("c_ms", "predicted_ms", "lies", "saved_ms", "decided")
-    ms = {at: 1e3 * values for at, values in pasted(answer, keys, ("empty", "uneven", "even"), 9).items()}
+    answer, seconds = pasted(answer, keys, ("empty", "uneven", "even"), 9)
+    ms = {at: 1e3 * values for at, values in seconds.items()}
     for at, least in (("uneven", _SLOWEST_MS), ("even", _MEAN_MS)):
         if ms[at].min() < least:
             raise Wrong(
@@ -233,8 +234,8 @@ def _three(answer: Any) -> None:
         "it has no communication in it": _SLOWEST_MS,
     }, TO_MS)  # fmt: skip
     low, high = ms["uneven"].min(), ms["uneven"].max()
-    if answer["lies"] != ("below" if predicted < low else "above" if predicted > high else "inside"):
-        raise Wrong(f"'lies' is {answer['lies']!r}: of your own data that is not true")
+    where = "below" if predicted < low else "above" if predicted > high else "inside"
+    says(answer, "lies", where, "of your own data that is not true")
     typical = float(np.median(ms["uneven"]) - np.median(ms["even"]))
     saved = np.array([low - ms["even"].max(), high - ms["even"].min()])
     rounds = ms["uneven"] - ms["even"]
@@ -244,8 +245,12 @@ def _three(answer: Any) -> None:
         "it is what the formula says, and not what was measured": [_SLOWEST_MS - _MEAN_MS] * 2,
         "it is negative where a balance saves something": -saved[::-1],
     }, TO_MS)  # fmt: skip
-    if not isinstance(answer["decided"], (bool, np.bool_)) or bool(answer["decided"]) != (saved[0] > 0):
-        raise Wrong("'decided' does not follow from your least saving: is every run with a balance shorter?")
+    with answer.of("decided"):
+        if not isinstance(answer["decided"], (bool, np.bool_)) or bool(answer["decided"]) != (saved[0] > 0):
+            raise Wrong(
+                "'decided' does not follow from your least saving: is every run with a balance shorter?"
+            )
+    answer.end()
 
 
 EXERCISES = (

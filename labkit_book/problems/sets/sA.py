@@ -32,9 +32,8 @@ def _interval(saved: Array, n: int = REPEATS) -> Array:
 
 def _overlap_judge(answer: Any) -> None:
     keys = [f"{net}_{what}" for net in SUM_MS for what in ("ms", "predicted_ms", "agrees")]
-    v = pasted(
-        answer, keys, [f"{net} {way}" for net in SUM_MS for way in ("blocking", "overlapped")], REPEATS
-    )
+    at = [f"{net} {way}" for net in SUM_MS for way in ("blocking", "overlapped")]
+    answer, v = pasted(answer, keys, at, REPEATS)
     for net, ms in SUM_MS.items():
         saved, said = v[f"{net} blocking"] - v[f"{net} overlapped"], (LAYERS - 1) * min(LAYER_MS, ms)
         low, high = right = _interval(saved)
@@ -48,10 +47,12 @@ def _overlap_judge(answer: Any) -> None:
             "that is how long an overlapped pass takes, not what it saves": LAYERS * (LAYER_MS + ms) - said,
         }, 0.06)  # fmt: skip
         agrees, near = answer[f"{net}_agrees"], min(abs(said - low), abs(said - high)) < 0.06
-        if not isinstance(agrees, (bool, np.bool_)):
-            raise Wrong(f"{net}_agrees is {agrees!r}, which is neither True nor False")
-        if not near and agrees != (low <= said <= high):
-            raise Wrong(f"{net}_agrees does not follow from the interval and the prediction beside it")
+        with answer.of(f"{net}_agrees"):
+            if not isinstance(agrees, (bool, np.bool_)):
+                raise Wrong(f"{net}_agrees is {agrees!r}, which is neither True nor False")
+            if not near and agrees != (low <= said <= high):
+                raise Wrong(f"{net}_agrees does not follow from the interval and the prediction beside it")
+    answer.end()
 
 
 # -- 2: what a worker keeps, and holds for a moment -----------------------------------------------------------------
