@@ -14,7 +14,7 @@ import pytest
 
 ROOT = contents.ROOT
 NOTEBOOKS = {p.stem: p.with_suffix(".ipynb") for p in contents.sources()}
-DAILY = ("10_7_local_steps",)  # it reads data; the others run once a week
+DAILY = ("10_10_predictions",)  # it reads data; the others run once a week
 FROM_THE_WHEEL = """
 import labkit, labkit_book, sys
 assert all(m.__file__.startswith(sys.prefix) for m in (labkit, labkit_book)), (labkit.__file__, sys.prefix)

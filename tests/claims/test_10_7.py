@@ -74,6 +74,7 @@ def test_10_7_wrong_place(verdict, seed):
 @pytest.mark.settings(
     dict(K=8, b=32, rounds=3, start=0), dict(K=4), dict(b=8), dict(rounds=6), dict(start=200_000)
 )  # fmt: skip
+@pytest.mark.weekly
 def test_10_7_diloco(verdict, seed, at):
     """The losses of the stored sweep; and a network that reads four letters in the place of the transformer, Nesterov's
     momentum written out. ``start``: from which letter on it may learn."""
@@ -88,6 +89,7 @@ def test_10_7_diloco(verdict, seed, at):
 @pytest.mark.settings(
     dict(K=8, b=32, rounds=25, start=0), dict(K=4), dict(b=8, verdict="true"), dict(rounds=50), dict(start=200_000)
 )  # fmt: skip
+@pytest.mark.weekly
 def test_10_7_multiply(verdict, seed, at):
     """The same small network: outer gradients in signs and powers of two, or only a 32nd of them and no memory."""
 

@@ -45,20 +45,11 @@ def graded(tmp_path, monkeypatch):
 
 
 def test_each_exercise_has_its_status_points_and_message(graded):
-    answers = {
-        "2.2-2": f.SSP,
-        "2.2-3": f.OVERLAP_WRONG,
-        "2.2-4": "def blame(a):\n    return rank",
-        "2.2-1": "Wait.",
-    }
+    blame = "def blame(a):\n    return rank"
+    answers = {"2.2-2": f.SSP, "2.2-3": f.OVERLAP_WRONG, "2.2-4": blame, "2.2-1": "Wait."}
     (row,) = graded(f.answered("2.2", answers | {"2.2-5": "mine = {'data': 1}"}))
-    assert [e.status for e in row.exercises] == [
-        "NEEDS_HUMAN",
-        "PASS",
-        "WRONG",
-        "WRONG",
-        "NEEDS_HUMAN",
-    ]
+    status = [e.status for e in row.exercises]
+    assert status == ["NEEDS_HUMAN", "PASS", "WRONG", "WRONG", "NEEDS_HUMAN"]
     assert (*row.points[:2], row.has("NEEDS_HUMAN"), row.has("GRADER_ERROR")) == (6, 16, True, False)
     assert all(e.message for e in row.exercises if e.status != "PASS")
     assert "Look" not in row.exercises[0].message and "Everybody waits" in row.exercises[0].log

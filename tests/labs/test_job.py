@@ -109,6 +109,7 @@ def test_the_same_job_runs_on_two_hosts_and_only_rank_0_s_host_needs_the_directo
 
 
 @pytest.mark.processes
+@pytest.mark.weekly
 @emulated
 def test_the_page_s_synchronous_sgd_runs_unchanged_on_one_host_and_on_two(run, on_two_hosts, tmp_path):
     page = (ROOT / "book" / "cluster.md").read_text()
@@ -143,6 +144,7 @@ def distance_by_closed_form():
 
 
 @pytest.mark.processes
+@pytest.mark.weekly
 def test_the_page_s_ddp_takes_one_worker_s_steps_with_any_number_of_processes_and_reports(run, train_ddp):
     assert len(train_ddp.read_text().splitlines()) <= 35
     for K in (1, 4):

@@ -115,6 +115,8 @@ def test_of_an_answer_in_parts_those_that_are_right_count():
     partly = set()
     for name, id in EXERCISES:
         solution, exercise = key(name).SOLUTIONS[id], exercise_set(name)[id]
+        if any(case.K for case in exercise.cases(np.random.default_rng(0))):
+            continue  # what workers bring home is no dict
         said = check(id, (lambda *a, f=solution: spoiled(f(*a))) if exercise.function else spoiled(solution))
         if 0 < said.points < said.of:
             partly.add(id)

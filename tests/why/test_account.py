@@ -197,6 +197,7 @@ def test_intervals_hold_the_error_of_the_prices():
     assert widths[1][0] > 10 * widths[0][0] and widths[1][1] > 1.5 * widths[0][1]
 
 
+@pytest.mark.weekly
 def test_a_cause_at_the_limit_is_named_about_as_often_as_stated():
     """Loading takes exactly a tenth: 40 steps that are alike name it in about 5 % of jobs; 17 or more of 100 would have
     probability 1e-5, and with 10 % still 2 %."""

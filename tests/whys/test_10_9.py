@@ -1,7 +1,7 @@
 """The arguments of lab 10.9, by exhaustive search on small cases, exact fractions, symbols and sampling."""
 
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import sympy as sp
@@ -27,22 +27,25 @@ def test_why_10_9_rounds():
         assert all(len(mine) == 2**m for mine in knows)
 
 
+def told(state, to):
+    """What each worker knows after a round, as bits: its own, and what the one that sends to it knew."""
+    return tuple(mine | sum(state[k] for k, j in enumerate(to) if j == r) for r, mine in enumerate(state))
+
+
 def test_why_10_9_corner():
-    """Four workers, all pairs of rounds: of those that finish in two, everybody sends in both."""
-    K, full = 4, 15
-    ways, finished = list(rounds_of(K)), []
-    for first, second in product(ways, repeat=2):
-        state = [1 << k for k in range(K)]
-        for to in (first, second):
-            new = list(state)
-            for k, j in enumerate(to):
-                if j is not None and not state[j] & state[k]:
-                    new[j] = state[j] | state[k]
-            state = new
-        if state == [full] * K:
-            finished.append((first, second))
+    """In all pairs of rounds that finish for four, everybody sends in both. With K - 2 messages before the last of the
+    fewest rounds, no last round can tell everybody all: only for K = 2."""
+    ways, alone = list(rounds_of(4)), (1, 2, 4, 8)
+    finished = [(x, y) for x, y in product(ways, repeat=2) if told(told(alone, x), y) == (15,) * 4]
     assert finished and all(None not in first + second for first, second in finished)
     assert all(m > 2 * Fraction(2**m - 1, 2**m) for m in range(2, 12)) and Fraction(1) == 2 * Fraction(1, 2)
+    for K in (2, 3, 4, 5):
+        states = {(tuple(1 << k for k in range(K)), K - 2)}
+        for _ in range(fewest_rounds(K) - 1):
+            sent = [(to, K - to.count(None)) for to in rounds_of(K)]
+            states |= {(told(state, to), left - n) for state, left in states for to, n in sent if n <= left}
+        last = product([state for state, _ in states], permutations(range(K)))
+        assert any(told(state, to) == (2**K - 1,) * K for state, to in last) == (K == 2)
 
 
 def spring(i, w):
