@@ -55,16 +55,16 @@ expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module", params=PAGES)
-def visit(
-    request: Any, visiting: Any, worker_id: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
+# Of the API's pages, all made by the same few lines, one a day.
+DAILY = [pytest.param(p, marks=pytest.mark.weekly if "/api/" in p and "comm" not in p else ()) for p in PAGES]
+
+
+@pytest.fixture(scope="module", params=DAILY)
+def visit(request: Any, visiting: Any, worker_id: str, tmp_path_factory: Any) -> Iterator[Any]:
     """A page, opened once for all tests that look at it: by one process, where there are several."""
     if worker_id != "master":
         opened = tmp_path_factory.getbasetemp().parent / "opened" / request.param
-        assert not opened.exists(), (
-            "another process has opened this page: its tests have been dealt out apart"
-        )
+        assert not opened.exists(), "another process has opened this page: its tests were dealt out apart"
         opened.mkdir(parents=True)
     with visiting(request.param, WIDE_PX, color_scheme="light") as seen:
         yield seen
