@@ -164,7 +164,7 @@ def test_judges_keys_and_other_peoples_files_are_out_of_sight_also_inside_python
     import labkit_book.problems.sets.s10_3 as judges
 
     repository = Path(labkit.__file__).parents[1]
-    inside = repository / "labkit_book" / "key_0.py"  # a folder that answers see
+    inside = repository / "labkit_book" / "labs" / "published.toml"  # a folder that answers see
     (tmp_path / "key_0.py").write_text("SECRET")
     source = f"""
     import os
@@ -184,12 +184,8 @@ def test_judges_keys_and_other_peoples_files_are_out_of_sight_also_inside_python
         open("mine.txt", "w").write("a folder of its own")
         return 2 * x
     """
-    inside.write_text("SECRET")
-    try:
-        with Zygote(z.limits, hide=[tmp_path, inside, Path("/")]) as hiding:
-            outcome = grade(hiding, source)
-    finally:
-        inside.unlink()
+    with Zygote(z.limits, hide=[tmp_path, inside, Path("/")]) as hiding:
+        outcome = grade(hiding, source)
     assert outcome.status == "PASS" and "seen: [] [] True" in outcome.log
 
 
