@@ -65,10 +65,10 @@ def drawn(how_many: int, seed: int) -> Iterator[Any]:
     files = sorted(path for package in PACKAGES for path in Path(package).rglob("*.py"))
     lengths = [path.read_text(encoding="utf-8").count("\n") for path in files]
     for path, n in Counter(rng.choices(files, lengths, k=how_many)).items():
-        there = places(path)
+        there, source = places(path), path.read_text(encoding="utf-8")
         for m in map(rng.choice, rng.sample(there, len(there))):
             with suppress(SyntaxError, AttributeError):  # nobody can read it, or cosmic-ray can't make it
-                operator, source = get_operator(m.operator_name)(), path.read_text(encoding="utf-8")
+                operator = get_operator(m.operator_name)()
                 if n and compile(mutate_code(source, operator, m.occurrence), path, "exec"):
                     n -= 1
                     yield m

@@ -153,11 +153,9 @@ class Graders:
             said = "not run: the exercises before it had taken all the time that there is for a notebook"
             return made("TIMEOUT", message=said)
         questions = key.questions(e, [self.plan.seed, *e.id.encode()])  # the same for every student of a run
-        ask = partial(
-            grade_one, setup=answer.setup, cells=answer.cells, name=answer.name, seed=self.plan.seed
-        )
+        taken: dict[str, Any] = {"setup": answer.setup, "cells": answer.cells, "name": answer.name}
         try:
-            got = ask(e, answer.source, questions, zygote=zygote())
+            got = grade_one(e, answer.source, questions, **taken, zygote=zygote(), seed=self.plan.seed)
         except Exception as error:
             said = "the grader failed here; this is not your fault"
             return made("GRADER_ERROR", message=said, log=described(error))

@@ -193,12 +193,11 @@ def _lock_in(own: str, walls: bool, limits: Limits, memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_NPROC, (limits.threads, limits.threads))
     os.chdir(own)
     resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
-    mosts = {
-        resource.RLIMIT_AS: memory,
-        resource.RLIMIT_FSIZE: limits.files_bytes,
-        resource.RLIMIT_NOFILE: 256,
-    }
-    for kind, most in mosts.items():
+    for kind, most in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, limits.files_bytes),
+        (resource.RLIMIT_NOFILE, 256),
+    ):
         with contextlib.suppress(ValueError):  # it may be lower already
             resource.setrlimit(kind, (most, most))
     if walls:

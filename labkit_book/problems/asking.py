@@ -6,7 +6,6 @@ give ``examine`` a function that takes a case and returns what was answered, or 
 
 from __future__ import annotations
 
-import math
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -63,10 +62,14 @@ class _Finding:
     asked: Case | None = None
     parts: Mapping[str, bool] = field(default_factory=dict)
 
+    @property
+    def right(self) -> list[str]:
+        """Of an answer in parts, those that are right."""
+        return [name for name, is_right in self.parts.items() if is_right]
+
     def points(self, of: int) -> float:
         """What this is worth: all of it, or of an answer in parts those that are right, down to half a point."""
-        right = [name for name, is_right in self.parts.items() if is_right]
-        return of if self.status == PASS else math.floor(2 * of * len(right) / max(len(self.parts), 1)) / 2
+        return of if self.status == PASS else 2 * of * len(self.right) // max(len(self.parts), 1) / 2
 
 
 def examine(cases: Iterable[Case], ask: Callable[[Case], Any]) -> _Finding:
@@ -82,14 +85,13 @@ def examine(cases: Iterable[Case], ask: Callable[[Case], Any]) -> _Finding:
         first = first or replace(found, asked=case)
         parts = {name: is_right and found.parts.get(name, False) for name, is_right in first.parts.items()}
         first = replace(first, parts=parts)
-        if not any(parts.values()):
+        if not first.right:
             return first
     if not number:
         raise GraderFailure("there is no question to put, and so nothing to be right about")
     if first is None:
         return _Finding(PASS)
-    right = ", ".join(name for name, is_right in first.parts.items() if is_right)
-    return replace(first, message=f"{first.message}\n  right: {right}")
+    return replace(first, message=f"{first.message}\n  right: {', '.join(first.right)}")
 
 
 def _examined(case: Case, number: int, ask: Callable[[Case], Any]) -> _Finding:

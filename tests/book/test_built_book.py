@@ -56,10 +56,10 @@ pytestmark = pytest.mark.browser
 
 
 # Of the API's pages, all made by the same few lines, one a day.
-DAILY = [pytest.param(p, marks=pytest.mark.weekly if "/api/" in p and "comm" not in p else ()) for p in PAGES]
+EACH = [pytest.param(p, marks=pytest.mark.weekly if "/api/" in p and "comm" not in p else ()) for p in PAGES]
 
 
-@pytest.fixture(scope="module", params=DAILY)
+@pytest.fixture(scope="module", params=EACH)
 def visit(request: Any, visiting: Any, worker_id: str, tmp_path_factory: Any) -> Iterator[Any]:
     """A page, opened once for all tests that look at it: by one process, where there are several."""
     if worker_id != "master":

@@ -37,9 +37,10 @@ def replays(served, workers):
     for u in range(log.U):
         in_it = np.flatnonzero(log.into == u)
         rows = [shards(log.step[g], log.rank[g]) for g in in_it]
-        each = [len(r) * problem.grad(w[log.read[g]], r) for r, g in zip(rows, in_it, strict=True)]
-        w.append(w[u] - 0.05 * sum(each) / sum(map(len, rows)))
-    np.testing.assert_allclose(served.iterates, w, rtol=1e-12, atol=1e-14)
+        share = np.array([len(r) for r in rows]) / sum(map(len, rows))
+        each = [x * problem.grad(w[log.read[g]], r) for x, r, g in zip(share, rows, in_it, strict=True)]
+        w.append(w[u] - 0.05 * np.sum(each, axis=0))
+    np.testing.assert_array_equal(served.iterates, w)
     for k, read in enumerate(workers):
         logged = served.updates.read[served.updates.rank == k]
         np.testing.assert_array_equal(logged, read[: len(logged)])

@@ -73,7 +73,8 @@ def test_the_solution_gets_full_points(name, id):
 @pytest.mark.parametrize("name,id,i", MUTANTS)
 def test_a_plausible_mistake_does_not(name, id, i):
     said = heard(name, id, i)
-    assert any(v.status == "wrong" and v.points < v.of and v.message for v in said), said
+    wrong = [v for v in said if v.status == "wrong" and v.message]
+    assert any(v.points == 0 or (v.points < v.of and "\n  right: " in v.message) for v in wrong), said
     assert all(v.status != "todo" for v in said)
 
 
@@ -85,9 +86,8 @@ GENERIC = re.compile(
 
 def own_sentence(said) -> str:
     """What a verdict says of one mistake and of no other: without its case and its numbers; "" if it is generic."""
-    sentence = re.sub(
-        r" \([^()]*(\([^()]*\)[^()]*)*\)$", "", re.split(r"\n  (?:line|right:) ", said.message)[0]
-    )
+    first = re.split(r"\n  (?:line|right:) ", said.message)[0]
+    sentence = re.sub(r" \([^()]*(\([^()]*\)[^()]*)*\)$", "", first)
     return "" if GENERIC.search(sentence) else re.sub(r"[\d.]+", "#", sentence)
 
 
@@ -105,10 +105,10 @@ def test_four_mistakes_at_least_and_each_is_told_what_it_misunderstands(name, id
 
 def spoiled(answer):
     """A dict whose last value is wrong; anything else as it is."""
-    if not isinstance(answer, dict):
-        return answer
-    *_, (last, value) = answer.items()
-    return {**answer, last: 3 * np.asarray(value) + 7 if numeric(value) else "no such word"}
+    if isinstance(answer, dict):
+        *_, (last, value) = answer.items()
+        answer = {**answer, last: 3 * np.asarray(value) + 7 if numeric(value) else "no such word"}
+    return answer
 
 
 def test_of_an_answer_in_parts_those_that_are_right_count():

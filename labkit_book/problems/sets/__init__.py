@@ -159,10 +159,10 @@ def slips(
     return tuple((said, slip(step, x, rtol)) for said, step, x in known)
 
 
-def follow(answer: Parts, right: dict[str, Any], *wrong: tuple[str, str, Any]) -> None:
-    """``told`` for several conclusions, to 0.1 %; wrong: (sentence, key, wrong value)."""
+def follow(answer: Parts, right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-3) -> None:
+    """``told`` for several conclusions; wrong: (sentence, key, wrong value)."""
     for key, value in right.items():
-        told(answer, key, value, {said: x for said, at, x in wrong if at == key}, rtol=1e-3)
+        told(answer, key, value, {said: x for said, at, x in wrong if at == key}, rtol=rtol)
 
 
 def pasted(

@@ -19,7 +19,7 @@ import numpy as np
 
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.measured import read
-from labkit_book.problems.sets import Array, Judge, Parts, dict_of, pasted, says, slips, steps, told
+from labkit_book.problems.sets import Array, Judge, Parts, dict_of, follow, pasted, says, slips, steps, told
 
 # -- 1: foretell a step, then take it -------------------------------------------------------------------------------
 
@@ -48,11 +48,9 @@ def _foretold_judge(answer: Any) -> None:
         "a tenth value can fall out at either end, and you bar only one": 0.9,
         "a habit of statisticians is no property of nine numbers": 0.95,
     })  # fmt: skip
-    holds = said.min() <= at <= said.max()
-    word = "holds" if holds else "too low" if at > said.max() else "too high"
-    says(
-        answer, "verdict", word, "of 'holds', 'too low' and 'too high', where does the middle of `then` lie?"
-    )
+    word = "too low" if at > said.max() else "too high" if at < said.min() else "holds"
+    why = "of 'holds', 'too low' and 'too high', where does the middle of `then` lie?"
+    says(answer, "verdict", word, why)
     answer.end()
 
 
@@ -181,15 +179,9 @@ def _vendor() -> Case:
 
     def judge(answer: Any) -> None:
         answer = Parts(dict_of(answer, (*right, "overlap")))
-        for name, value in right.items():
-            told(answer, name, value, {}, rtol=_ROUNDED)
+        follow(answer, right, rtol=_ROUNDED)
         why = "what would the table show if the sum took less, or if less of it were hidden?"
-        says(
-            answer,
-            "overlap",
-            _OVERLAP[-1],
-            why if answer["overlap"] in _OVERLAP else f"it must be one of {', '.join(_OVERLAP)}",
-        )
+        says(answer, "overlap", _OVERLAP[-1], f"of {', '.join(_OVERLAP)}, {why}")
         answer.end()
 
     return Case((), judge, mistakes=slips(right,

@@ -187,12 +187,13 @@ def _measured(answer: Any) -> None:
 
     fit = partial(_like, sizes, medians, np.array([alpha, 1 / beta]))
     loose = not fit(1 / medians)
-    for part in ("alpha", "beta"):
+    line = (
+        (loose and fit(medians**0), "To this fit a short message's relative miss hardly matters."),
+        (loose, "Another line is nearer to the medians, relative to each of them."),
+    )
+    for part in ("alpha", "beta"):  # one line
         with answer.of(part):
-            _refuse(
-                (loose and fit(medians**0), "To this fit a short message's relative miss hardly matters."),
-                (loose, "Another line is nearer to the medians, relative to each of them."),
-            )
+            _refuse(*line)
     told(answer, "predicted", 6 * (alpha + RING_BYTES / 4 / beta), {  # of a ring of four
         "that is one message of all the bytes, and a ring has more to do": alpha + RING_BYTES / beta,
         "every message of the ring is priced as long as the vector": 6 * (alpha + RING_BYTES / beta),
