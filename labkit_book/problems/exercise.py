@@ -20,6 +20,7 @@ KINDS = {
     "measure": "measure your own machine, hand in the data and what follows from them",
     "plot": "draw a figure that shows it",
     "debug": "find what is wrong with a program, from what it does",
+    "puzzle": "lay out a schedule as data, and see how far from the bound it is",
     "criticise": "weigh a claim: what would decide it, and does its evidence?",
 }
 
@@ -71,6 +72,7 @@ class Exercise:
     rubric: (criterion, points) each, for an answer in words, which a person reads.
     withheld: names of labkit that are the answer, as in ``"labkit.learn.sync_sgd"`` or ``"labkit.collectives.ring.bytes"``:
         the grader's answers can't use them.
+    puzzle: of a puzzle its ``Puzzle``, which can draw an answer.
     """
 
     id: str
@@ -82,6 +84,7 @@ class Exercise:
     objectives: tuple[int, ...] = ()
     rubric: tuple[tuple[str, int], ...] = ()
     withheld: tuple[str, ...] = ()
+    puzzle: Any = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -145,18 +145,13 @@ def foretold(line=None, **change):
 # -- 5 ----------------------------------------------------------------------------------------------------------------
 
 
-def seat(K, H, rounds, wrap=True, ports=1, pick=min):
-    found = {}
-    for name, host in (("packed", lambda k: k // (K // H)), ("in turn", lambda k: k % H)):
-        found[name] = 0
-        for hop, nbytes in rounds:
-            for k in range(K):
-                to = (k + hop) % K if wrap else k + hop
-                if to < K and host(k) == 0 and host(to) != 0:
-                    found[name] += nbytes
-        found[name] *= ports
-    name = pick(found, key=found.get)
-    return name, found[name]
+def exchanged(*hops):
+    """Everybody sends all it has to the seat ``hop`` away, and so on."""
+    has, rounds = [[k] for k in range(8)], []
+    for hop in hops:
+        rounds.append([(k, k ^ hop, has[k]) for k in range(8)])
+        has = [has[k] + has[k ^ hop] for k in range(8)]
+    return rounds
 
 
 SOLUTIONS = {
@@ -164,7 +159,7 @@ SOLUTIONS = {
     "10.5-2": ring_counts,
     "10.5-3": mended,
     "10.5-4": foretold(),
-    "10.5-5": seat,
+    "10.5-5": exchanged(4, 1, 2),
 }
 
 MUTANTS = {
@@ -207,11 +202,10 @@ MUTANTS = {
         foretold(data=lambda a: DATA.replace("200000", "250000")),
     ],
     "10.5-5": [
-        lambda K, H, rounds: seat(K, H, rounds, wrap=False),  # the last worker has no right neighbour
-        lambda K, H, rounds: seat(K, H, rounds, ports=H),  # of all hosts together
-        lambda K, H, rounds: seat(K, H, rounds, ports=2),  # in and out are two directions
-        lambda K, H, rounds: seat(K, H, rounds, pick=max),
-        lambda K, H, rounds: ("packed", seat(K, H, rounds)[1]),
-        lambda K, H, rounds: (seat(K, H, rounds)[0], K // H * sum(m for _, m in rounds)),  # also those inside
+        exchanged(1, 2, 4),
+        [[(k, (k + 1) % 8, (k - j) % 8) for k in range(8)] for j in range(7)],
+        exchanged(4, 1),
+        [[(k, (k + 1) % 8, 0) for k in range(8)]],
+        [[(0, 4, 0), (0, 5, 0)]],
     ],
 }

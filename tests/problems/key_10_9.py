@@ -14,63 +14,13 @@ from labkit_book.problems import Case, Wrong, close
 # -- 1 ----------------------------------------------------------------------------------------------------------------
 
 
-def fewest_rounds_max(comm, x):
-    """Dissemination: after round i everybody knows the 2^(i+1) workers up to himself; a maximum may count twice."""
-    best, step = x.copy(), 1
-    while step < comm.K:
-        theirs = comm.sendrecv(
-            best, (comm.rank + step) % comm.K, np.empty_like(x), (comm.rank - step) % comm.K
-        )
-        best, step = np.maximum(best, theirs), 2 * step
-    return best
+def exchange(hop, least, below):
+    """All seats exchange with the one ``hop`` away the pieces that are so far from their own."""
+    return [(k, k ^ hop, [p for p in range(8) if least <= p ^ k < below]) for k in range(8)]
 
 
-def max_around_the_ring(comm, x):
-    best, passing = x.copy(), x
-    for _ in range(comm.K - 1):
-        right, left = (comm.rank + 1) % comm.K, (comm.rank - 1) % comm.K
-        passing = comm.sendrecv(passing, right, np.empty_like(x), left)
-        best = np.maximum(best, passing)
-    return best
-
-
-def max_by_doubling(comm, x):
-    """Right for powers of two; otherwise some partners do not exist."""
-    best, step = x.copy(), 1
-    while step < comm.K:
-        theirs = comm.sendrecv(best, comm.rank ^ step, np.empty_like(x), comm.rank ^ step)
-        best, step = np.maximum(best, theirs), 2 * step
-    return best
-
-
-def max_one_round_short(comm, x):
-    best, step = x.copy(), 1
-    while 2 * step <= comm.K:
-        theirs = comm.sendrecv(
-            best, (comm.rank + step) % comm.K, np.empty_like(x), (comm.rank - step) % comm.K
-        )
-        best, step = np.maximum(best, theirs), 2 * step
-    return best
-
-
-def max_passes_its_own(comm, x):
-    best, step = x.copy(), 1
-    while step < comm.K:
-        theirs = comm.sendrecv(x, (comm.rank + step) % comm.K, np.empty_like(x), (comm.rank - step) % comm.K)
-        best, step = np.maximum(best, theirs), 2 * step
-    return best
-
-
-def max_one_further_each_round(comm, x):
-    best = x.copy()
-    for hop in range(1, (comm.K - 1).bit_length() + 1):
-        right, left = (comm.rank + hop) % comm.K, (comm.rank - hop) % comm.K
-        best = np.maximum(best, comm.sendrecv(best, right, np.empty_like(x), left))
-    return best
-
-
-def sum_in_the_fewest_rounds(comm, x):
-    return doubling.allreduce(comm, x)
+IN, OUT = [exchange(4, 4, 8), exchange(2, 2, 4)], [exchange(2, 0, 2), exchange(4, 0, 4)]
+EIGHT = [*IN, exchange(1, 0, 2), *OUT]
 
 
 # -- 2 ----------------------------------------------------------------------------------------------------------------
@@ -130,17 +80,16 @@ def optimal(K, nbytes, alpha, beta, **change):
     return found | {step: f(m, v, alpha * beta) for step, f in change.items()}
 
 
-SOLUTIONS = {"10.9-1": fewest_rounds_max, "10.9-2": deal, "10.9-3": of_quantiser(), "10.9-4": optimal}
+SOLUTIONS = {"10.9-1": EIGHT, "10.9-2": deal, "10.9-3": of_quantiser(), "10.9-4": optimal}
 
 MUTANTS = {
     "10.9-1": [
-        max_around_the_ring,
-        max_by_doubling,
-        max_one_round_short,
-        max_passes_its_own,
-        max_one_further_each_round,
-        sum_in_the_fewest_rounds,
-        lambda comm, x: x.copy(),
+        [*IN, exchange(1, 1, 2), exchange(1, 0, 1), *OUT],  # halving and doubling
+        [exchange(hop, 0, 8) for hop in (1, 2, 4)],
+        EIGHT[:-1],
+        [[(k, (k + 1) % 8, list(range(8))) for k in range(8)]] * 7,  # the sum so far around the ring
+        [[(0, 1, 0), (0, 2, 1)]],
+        [[(0, 2, 0), (1, 2, 1)]],
     ],
     "10.9-2": [
         lambda quota: [k for k, q in enumerate(quota) for _ in range(q)],

@@ -149,7 +149,9 @@ THREE = {
     "decided": bool(SAVED[0] > 0),
 }
 
-SOLUTIONS = {"2.2-2": waiting(near), "2.2-3": overlapped_step, "2.2-4": blame, "2.2-5": THREE}
+CUT = [[7], [6, 5, 4], [3, 2, 1, 0]]
+
+SOLUTIONS = {"2.2-2": waiting(near), "2.2-3": overlapped_step, "2.2-4": blame, "2.2-5": THREE, "2.2-6": CUT}
 
 MUTANTS = {
     "2.2-2": [
@@ -194,6 +196,14 @@ MUTANTS = {
         THREE | {"saved_ms": [f(MS["uneven"] - MS["even"]) for f in (np.min, np.max)]},
         THREE | {"saved_ms": [float(np.median(MS["uneven"]) - np.median(MS["even"]))] * 2},
         THREE | {"decided": not THREE["decided"]},
+    ],
+    "2.2-6": [
+        [list(range(8))],
+        [[i] for i in range(7, -1, -1)],
+        [[7, 6], [5, 4], [3, 2], [1, 0]],
+        CUT[::-1],
+        CUT[:2],
+        [*CUT, [0]],
     ],
 }
 

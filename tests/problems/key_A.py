@@ -110,7 +110,21 @@ def times_but(step, f):
     return lambda *q: times(*q) | {step: f(*q)}
 
 
-SOLUTIONS = {"A-1": OVERLAP, "A-2": memory, "A-3": sharded_adam, "A-4": times}
+# -- A-5
+
+
+def pipelined(*first):
+    """Each stage sends off ``first`` micro-batches, and then does a backward and a forward pass in turn."""
+    lists = []
+    for n in first:
+        work = [f"F{m}" for m in range(n)]
+        for m in range(5):
+            work += [f"B{m}"] + [f"F{m + n}"] * (m + n < 5)
+        lists.append(work)
+    return lists
+
+
+SOLUTIONS = {"A-1": OVERLAP, "A-2": memory, "A-3": sharded_adam, "A-4": times, "A-5": pipelined(3, 2, 1)}
 
 MUTANTS = {
     "A-1": [
@@ -143,5 +157,13 @@ MUTANTS = {
         times_but("bytes", lambda m, p, g, f: (p + g) / (2 * g)),
         times_but("frozen", lambda m, p, g, f: (2 * p + g) / (2 * g)),
         times_but("frozen", lambda m, p, g, f: (2 * p + f * g) / (2 * g)),
+    ],
+    "A-5": [
+        pipelined(1, 1, 1),
+        pipelined(2, 2, 2),
+        pipelined(5, 5, 5),
+        pipelined(3, 1, 2)[:2],
+        [["F0", "B0"]] * 3,
+        [*pipelined(1, 1), ["F1", "F0", "B0", "B1", "F2", "B2", "F3", "B3", "F4", "B4"]],
     ],
 }  # fmt: skip

@@ -181,7 +181,20 @@ def accused():
 ACCUSED = accused()
 one = ACCUSED["one"]
 
-SOLUTIONS = {"B-1": upload, "B-2": hand_over, "B-3": newest, "B-4": ACCUSED}
+# -- B-5
+
+ROUNDS = [
+    [(0, 1, 0)],
+    [(0, 3, 1), (1, 2, 0)],
+    [(0, 2, 2), (3, 1, 1), (1, 3, 0)],
+    [(0, 3, 3), (2, 1, 2), (1, 2, 1)],
+    [(0, 2, 4), (3, 1, 3), (1, 3, 2)],
+    [(0, 1, 5), (2, 3, 4), (1, 2, 3)],
+    [(0, 3, 5), (3, 1, 4), (1, 2, 5)],
+]
+CHAIN = [[(k, k + 1, r - k) for k in range(3) if 0 <= r - k < 6] for r in range(8)]
+
+SOLUTIONS = {"B-1": upload, "B-2": hand_over, "B-3": newest, "B-4": ACCUSED, "B-5": ROUNDS}
 
 MUTANTS = {
     "B-1": [
@@ -205,6 +218,13 @@ MUTANTS = {
         ACCUSED | {"least": 15},
         ACCUSED | {"caught": float(bdtrc(13, 60, 0.25))},
         ACCUSED | {"steps": next(T for T in range(20, 900, 20) if least(T) <= T / 4)},
+    ],
+    "B-5": [
+        CHAIN,
+        CHAIN[:-1],
+        [[(0, 1, 0), (1, 2, 0)], *CHAIN],
+        [[(0, 1, 0), (0, 2, 0)], *CHAIN],
+        [[(0, 1, 0), (2, 1, 0)], *CHAIN],
     ],
 }
 

@@ -1,4 +1,4 @@
-"""Problem set 10.5: half an all-reduce, bytes, a deadlock, a link measured, and seats.
+"""Problem set 10.5: half an all-reduce, bytes, a deadlock, a link measured, and shards on two hosts.
 
 Sources: Patarasuk and Yuan 2009 (ring), Hockney 1994 (alpha-beta). Chunk i of n elements is those from i n // K to
 (i + 1) n // K. Symbols: K workers, n elements, ``nbytes`` bytes, alpha and beta of the link.
@@ -15,7 +15,8 @@ import numpy as np
 
 from labkit.comm import Run, Simulated
 from labkit.network import Link
-from labkit_book.problems.exercise import Case, Exercise, Wrong, close, number, once, same_array
+from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
+from labkit_book.problems.puzzles import Puzzle, in_rounds
 from labkit_book.problems.sets import Array, as_if, pasted, says, slips, spoke, steps, told, workers
 
 
@@ -210,45 +211,22 @@ def _measured(answer: Any) -> None:
     answer.end()
 
 
-# -- 5: who sits where ------------------------------------------------------------------------------------------------
+# -- 5: shards on two hosts -------------------------------------------------------------------------------------------
 
-
-def _seated(best: str, nbytes: int, answer: Any) -> None:
-    pair = isinstance(answer, (tuple, list)) and len(answer) == 2
-    _refuse((not pair, f"return a pair (seating, bytes), not {answer!r:.60}"))
-    _refuse((answer[0] not in ("packed", "in turn"), f"no seating is called {answer[0]!r:.20}"))
-    close(answer[1], float(nbytes), "the bytes through a host's port", rtol=0.0)
-    _refuse((answer[0] != best, "the bytes are right, and yet the task asks for the other seating here"))
-
-
-def _seats(rng: np.random.Generator) -> Iterator[Case]:
-    for K, H in ((12, 3), (8, 2), (8, 4), (6, 2), (4, 4), (int(rng.integers(2, 6)) * 4, 4)):
-        around = [(1, 960)] * (2 * (K - 1))  # a ring
-        far = [(K // 2, 3840), (K // 4 or 1, 1920), (1, 960)]
-        hops, lengths = rng.integers(1, K, 5), rng.integers(1, 10**6, 5)
-        some = [(int(h), int(m)) for h, m in zip(hops, lengths, strict=True)]
-        alone = [(H, 500)] * 3 if H < K else []  # in turn, nothing leaves
-        for rounds in (around, far, some, alone):
-            seats = {"packed": np.arange(K) // (K // H), "in turn": np.arange(K) % H}
-
-            def leave(host: Array, bend: int, rounds: Any = rounds) -> int:
-                pairs = [(k, k + h, m) for h, m in rounds for k in range(len(host)) if k + h < bend]
-                return sum(m for k, to, m in pairs if host[k] == 0 != host[to % len(host)])
-
-            least = {name: leave(host, 2 * K) for name, host in seats.items()}
-            best = min(least, key=lambda name: least[name])  # packed if they tie
-            few = "Here the last ranks have no partner: who is round the corner?"
-            wrong = [
-                ("Through a host that is seated so more leaves than need be.", max(least.values())),
-                ("That counts the bytes of all hosts together; each has a port of its own.", H * least[best]),
-                ("In and out are two directions, and this adds them.", 2 * least[best]),
-                *((few, short) for name, host in seats.items() if (short := leave(host, K)) != least[name]),
-            ]
-            other = [(said, v) for said, v in wrong if v != least[best]]
-            mistakes = as_if(lambda v: lambda answer: close(answer[1], v, rtol=0.0), *other)
-            judge, label = partial(_seated, best, least[best]), f"K = {K} workers on H = {H} hosts"
-            yield Case((K, H, rounds), judge, label=label, mistakes=mistakes)
-
+# No less than 13: to have eight pieces a seat needs three rounds. If one round brings one piece across to every seat, six
+# more come from within: 3 + 4 + 6. Two rounds across, or one with two pieces, take 8 alone, and leave more than two to come.
+SHARDS = Puzzle(
+    [f"seat {k}, host {k // 4}" for k in range(8)],
+    partial(
+        in_rounds,
+        [{k: frozenset({k})} for k in range(8)],
+        {k: frozenset({k}) for k in range(8)},
+        lambda one, to, pieces: pieces * (1.0 if one // 4 == to // 4 else 4.0),
+        1.0,
+    ),
+    good=22,
+    bound=13,
+)
 
 _HALF = tuple(f"labkit.collectives.reduce_scatter.{way}" for way in ("__call__", "inplace", "among"))
 _OWN = ("ring.bytes", "reduce_scatter.bytes", "all_gather.bytes", "reduce_scatter._sent", "all_gather._sent")
@@ -262,5 +240,5 @@ EXERCISES = (
     Exercise("10.5-3", "Mend a deadlock", "debug", 3, "mended", _deadlock, objectives=(3,)),
     Exercise("10.5-4", "A link, and a run foretold", "measure", 4, "", once(_measured),
              objectives=(2, 5, 6)),
-    Exercise("10.5-5", "Who sits where?", "build", 2, "seat", _seats, objectives=(4,)),
+    Exercise("10.5-5", "Shards on two hosts", "puzzle", 3, "", SHARDS.cases, objectives=(4,), puzzle=SHARDS),
 )

@@ -1,4 +1,4 @@
-"""Problem set 10.9: the fewest rounds, a chain that is hard, a floor, a claim of optimality.
+"""Problem set 10.9: eight seats, a chain that is hard, a floor, a claim of optimality.
 
 Sources: Patarasuk and Yuan 2009 (bytes), Chan et al. 2007 (rounds), Nesterov 2004 and Arjevani and Shamir 2015 (chain),
 Suresh et al. 2017 (levels between the ends), Safaryan et al. 2021 (bits). Symbols: K workers, ``nbytes`` bytes, alpha and
@@ -14,51 +14,28 @@ from typing import Any
 import numpy as np
 
 from labkit.collectives import halving
-from labkit.comm import Run, Simulated
-from labkit.network import Link, least_bytes, least_rounds, least_time
+from labkit.network import Link, least_bytes, least_time
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
-from labkit_book.problems.sets import Array, as_if, pasted, slips, spoke, steps, told, workers
+from labkit_book.problems.puzzles import Puzzle, in_rounds
+from labkit_book.problems.sets import Array, as_if, pasted, slips, steps, told
 
-# -- 1: the fewest rounds, by doing it --------------------------------------------------------------------------------
+# -- 1: an all-reduce of eight seats ----------------------------------------------------------------------------------
 
-
-def _found(xs: Array, real: bool, run: Run) -> None:
-    K, wanted = len(xs), xs.max(axis=0)
-    for k, given in enumerate(run.results):
-        if given is not None:
-            spoke(run, k, "its part")
-        if run.messages_sent[k] > least_rounds(K):
-            raise Wrong(f"rank {k} sent more messages than there may be rounds")
-    for k, given in enumerate(run.results):
-        some = np.shape(given) == wanted.shape and (np.isin(given, xs) & (np.asarray(given) >= xs[k])).all()
-        if some and (np.asarray(given) < wanted).any():
-            raise Wrong(f"rank {k} has not heard of all that the others brought")
-        same_array(given, wanted, f"what rank {k} returned", rtol=0.0)
-    if not real and round(run.elapsed_s) > least_rounds(K):
-        raise Wrong(f"it took {round(run.elapsed_s)} rounds, more than the bound")
-
-
-def _maximum(rng: np.random.Generator) -> Iterator[Case]:
-    for K, real in (*((K, False) for K in (2, 4, 3, 5, 1, 8, 6, 11)), (3, True)):
-        n, hops = int(rng.integers(2, 7)), [0, *(2**i for i in range(least_rounds(K)))]
-        xs = -1 - rng.exponential(size=(K, n))  # all negative: an empty buffer of zeros would show
-        own = np.array([xs[[(k - h) % K for h in hops]].max(axis=0) for k in range(K)])
-        wrong = [
-            ("That is the sum, and not the maximum.", np.tile(xs.sum(axis=0), (K, 1))),
-            ("Each rank passes on what it brought, and never what it has heard.", own),
-        ]
-        yield Case(
-            tuple((x,) for x in xs),
-            partial(_found, xs, real),
-            K=K,
-            label=f"{workers(K)}, n = {n} elements" + ", real processes" * real,
-            world="processes" if real else Simulated(link=Link(1.0, np.inf)),
-            mistakes=as_if(
-                lambda v: lambda run: same_array(run.results, v),
-                *(w for w in wrong if (w[1] != xs.max(axis=0)).any()),
-            ),
-        )
-
+# Halving and doubling takes 20: six rounds and 14 pieces. No less than 19: of each piece, three rounds take 24 messages (all
+# eight must hear in each), four rounds at least 16 (after the third, four seats must have the sum), and any number at least
+# 14; the pieces of the longest messages are at least an eighth of all.
+SEATS = Puzzle(
+    [f"seat {k}" for k in range(8)],
+    partial(
+        in_rounds,
+        [dict.fromkeys(range(8), frozenset({k})) for k in range(8)],
+        dict.fromkeys(range(8), frozenset(range(8))),
+        lambda one, to, pieces: float(pieces),
+        1.0,
+    ),
+    good=20,
+    bound=19,
+)
 
 # -- 2: a chain that is hard to get along -------------------------------------------------------------------------------
 
@@ -180,8 +157,7 @@ def _optimal(rng: np.random.Generator) -> Iterator[Case]:
 
 # fmt: off
 EXERCISES = (
-    Exercise("10.9-1", "Everyone's maximum in the fewest rounds", "build", 3, "fewest_rounds_max", _maximum,
-             objectives=(1,)),
+    Exercise("10.9-1", "Eight seats", "puzzle", 3, "", SEATS.cases, objectives=(1,), puzzle=SEATS),
     Exercise("10.9-2", "Make it hard", "debug", 3, "deal", _deal, objectives=(2,)),
     Exercise("10.9-3", "How far above the floor?", "measure", 4, "", once(_quantised),
              objectives=(3,)),

@@ -1,5 +1,5 @@
-"""Set 2.2, barriers: what hurts whom, a leak in the slack, a hiccup under overlap, whom to blame, and three supersteps of a
-real machine.
+"""Set 2.2, barriers: what hurts whom, a leak in the slack, a hiccup under overlap, whom to blame, three supersteps of a real
+machine, and where to cut.
 
 Sources: Valiant 1990 (BSP), Ho et al. 2013 (SSP), Li et al. 2020, section 3.2.3 (overlap). No solutions here.
 Symbols: K workers, T steps, S synchronisation points, L buckets, s ``slack``. Times are seconds.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from labkit.comm import Simulated
 from labkit.network import Link
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
+from labkit_book.problems.puzzles import Puzzle, buckets
 from labkit_book.problems.sets import TO_MS, Array, Judge, as_if, pasted, says, slips, steps, told
 
 _INSTANT = Simulated(link=Link(alpha=0.0, beta=1e15))
@@ -253,6 +255,22 @@ def _three(answer: Any) -> None:
     answer.end()
 
 
+# -- 2.2-6: buckets behind a backward pass --------------------------------------------------------------
+
+READY = (27.0, 22.0, 18.0, 16.0, 12.0, 9.0, 6.0, 3.0)  # of layers 0 to 7, the last first
+SIZES = (1.0, 1.0, 3.0, 2.0, 5.0, 5.0, 2.0, 7.0)
+BUCKETS = Puzzle(
+    ["backward", "all-reduce"],
+    partial(buckets, READY, SIZES, 3.0),
+    good=44,
+    bound=38,  # three buckets and no pause; the test of puzzles tries all cuts
+    unit="ms",
+    mistakes=(
+        ("A single bucket: nothing is sent before the backward pass is over.", lambda given: len(given) == 1),
+        ("A bucket for each layer: each of them pays to be started.", lambda given: len(given) == len(READY)),
+    ),
+)
+
 EXERCISES = (
     Exercise("2.2-1", "What hurts, and what helps", "criticise", 4, "", objectives=(1, 3), rubric=_HURTS),
     Exercise("2.2-2", "The slack that leaks", "debug", 4, "ssp_worker", _slack_cases, objectives=(3,)),
@@ -265,4 +283,5 @@ EXERCISES = (
         objectives=(4, 9, 10), withheld=("labkit.timing.straggler_report",),
     ),
     Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", once(_three), objectives=(2, 8, 9)),
+    Exercise("2.2-6", "Where to cut the buckets", "puzzle", 3, "", BUCKETS.cases, (5, 7), puzzle=BUCKETS),
 )  # fmt: skip

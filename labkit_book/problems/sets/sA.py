@@ -18,6 +18,7 @@ import numpy as np
 from labkit.collectives import all_gather, reduce_scatter
 from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
+from labkit_book.problems.puzzles import Puzzle, pipeline
 from labkit_book.problems.sets import Array, Judge, as_if, pasted, slip, steps, talked, told, workers
 
 # -- 1: what overlap hides ------------------------------------------------------------------------------------------
@@ -186,9 +187,20 @@ def _times(rng: np.random.Generator) -> Iterator[Case]:
 
 
 _MEMORY = ("labkit_book.planner.memory.zero_memory",)
+# -- a pipeline's bubble ----------------------------------------------------------------------------------------------
+
+# No less than 21: the last stage begins after two forward passes and is busy for 15; two backward passes follow.
+PIPELINE = Puzzle(
+    [f"stage {s}" for s in range(3)],
+    partial(pipeline, 3, 5, 3, {"F": 1.0, "B": 2.0}),
+    good=27,
+    bound=21,
+)
+
 EXERCISES = (
     Exercise("A-1", "What the overlap hides", "measure", 3, "", once(_overlap_judge), (4,)),
     Exercise("A-2", "Kept, and held for a moment", "derive", 3, "memory", _memory, (1,), (), _MEMORY),
     Exercise("A-3", "An optimizer in pieces", "build", 5, "sharded_adam", _adam, (3,)),
     Exercise("A-4", "One and a half times as much", "criticise", 3, "times", _times, (2,)),
+    Exercise("A-5", "A pipeline's bubble", "puzzle", 3, "", PIPELINE.cases, (1,), puzzle=PIPELINE),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from labkit.comm.run import Run
 from labkit.extras import scipy
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, same_array
+from labkit_book.problems.puzzles import Puzzle, in_rounds
 from labkit_book.problems.sets import Array, Judge, as_if, slips, spoke, steps, talked, workers
 
 _ROUNDED = 5e-3  # students copy three digits
@@ -231,6 +232,22 @@ def _accused() -> Case:
     return Case((), steps(right, rtol=_ROUNDED), mistakes=mistakes)
 
 
+# -- B-5: back to four ------------------------------------------------------------------------------------------------
+
+# No less than 7: seat 0 alone has the pieces, so the last of six leaves it after 6, and two of the four have it then.
+RECOVERY = Puzzle(
+    [f"seat {k}" for k in range(4)],
+    partial(
+        in_rounds,
+        [{p: frozenset({p}) for p in range(6)}, {}, {}, {}],
+        {p: frozenset({p}) for p in range(6)},
+        lambda one, to, pieces: float(pieces),
+        0.0,
+    ),
+    good=8,
+    bound=7,
+)
+
 EXERCISES = (
     Exercise("B-1", "An upload in the background", "derive", 4, "upload", _upload, objectives=(1,)),
     Exercise("B-2", "The hand-over", "debug", 4, "hand_over", _hand_over, objectives=(2,)),
@@ -238,4 +255,5 @@ EXERCISES = (
     Exercise(
         "B-4", "A straggler has been found", "criticise", 3, "", lambda _: [_accused()], objectives=(4, 5)
     ),
+    Exercise("B-5", "Back to four", "puzzle", 3, "", RECOVERY.cases, (3,), puzzle=RECOVERY),
 )
