@@ -27,8 +27,9 @@ def number(name: str) -> str:
 def label(name: str, labs: Sequence[str]) -> str:
     """The lab's number, and the rest of its name if an earlier one of `labs` has that number: 10.7 finale."""
     first = next(other for other in labs if number(other) == number(name))
-    words = name[len(number(name)) + 1 :].replace("_", " ")
-    return number(name) if first == name else f"{number(name)} {words}"
+    return (
+        number(name) if first == name else f"{number(name)} {name[len(number(name)) + 1 :].replace('_', ' ')}"
+    )
 
 
 def notebooks(root: Path = ROOT) -> list[str]:
@@ -54,9 +55,9 @@ def texts(root: Path = ROOT) -> dict[str, str]:
     return {name: (root / "notebooks" / f"{name}.md").read_text(encoding="utf-8") for name in labs(root)}
 
 
-def link(name: str) -> str:
-    """A notebook beside the labs as a Markdown link, its title in full."""
-    title = myst.title((ROOT / "notebooks" / f"{name}.md").read_text(encoding="utf-8"), whole=True)
+def link(name: str, whole: bool = True) -> str:
+    """A notebook beside the labs as a Markdown link, its title up to the colon, or whole."""
+    title = myst.title((ROOT / "notebooks" / f"{name}.md").read_text(encoding="utf-8"), whole)
     return f"[{title}]({name}.ipynb)"
 
 
@@ -80,5 +81,8 @@ def page() -> str:
     index = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
     asked = {name: question for question, name in _QUESTION.findall(index)}
     lines = [f"- {link(name)}" for name in notebooks() if not number(name)]
-    lines += [f"- **{link(name)}** {asked[name]} {problems(name)}" for name in labs()]
+    sets = {
+        name: f" {problems(name)}" for name in {number(x): x for x in labs()}.values()
+    }  # at a section's last
+    lines += [f"- **{link(name, whole=False)}** {asked[name]}{sets.get(name, '')}" for name in labs()]
     return "# All labs, in reading order\n\n" + "\n".join(lines)
