@@ -25,8 +25,8 @@ DEPTH = {
     for words, kinds in {
         "write, build, plug, shard, turn, accumulate": frozenset({"build", "debug"}),
         "prove, work out": frozenset({"derive"}),
-        "measure, reproduce, test": frozenset({"measure", "plot", "debug"}),
-        "repair, refuse, warm up, remove": frozenset({"build", "debug", "plot", "measure"}),
+        "measure, reproduce, test": frozenset({"measure", "debug"}),
+        "repair, refuse, warm up, remove": frozenset({"build", "debug", "measure"}),
         "say, tell, show, recognise, read, weigh, audit, see, name": _ALL - {"build"},
         "predict, price, compute, count, find, follow, scale, put, check": _ALL,
     }.items()

@@ -18,7 +18,6 @@ KINDS = {
     "derive": "work it out, step by step; each step is checked by its value",
     "build": "write it, often as one worker sees it",
     "measure": "measure your own machine, hand in the data and what follows from them",
-    "plot": "draw a figure that shows it",
     "debug": "find what is wrong with a program, from what it does",
     "puzzle": "lay out a schedule as data, and see how far from the bound it is",
     "criticise": "weigh a claim: what would decide it, and does its evidence?",

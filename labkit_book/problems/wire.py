@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from labkit_book.problems.drawn import drawn
-
 DEPTH = 24  # containers within containers
 NODES = 100_000  # values in one frame, an array counting as one
 KEYS = 10_000  # of all dicts and sets: keys can be made to collide, and each then costs as much as all before
@@ -159,8 +157,6 @@ class _Writer:
             return ["i", *(self.tree(part, depth - 1) for part in v)]
         if type(v).__module__.split(".", 1)[0] == "torch" and hasattr(v, "detach"):
             return self.tree(v.detach().cpu().numpy(), depth)
-        if type(v).__module__.split(".", 1)[0] == "matplotlib" and hasattr(v, "figure"):
-            return self.tree(drawn(v), depth)
         if self.functions is not None and callable(v):
             self.functions.append(v)
             return ["f", len(self.functions) - 1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from labkit.collectives import ring
@@ -109,27 +108,15 @@ def harmonic(K):
 # -- 3 --------------------------------------------------------------------------------------------------------------
 
 
-def of_the_ring(K):
-    return 2 * (K - 1) / K
-
-
-def scaling(Ks, b, B, tau, theta, n, beta, unit=1e3, share=of_the_ring, H=harmonic, marked=True, log=True):
+def scaling(Ks, b, B, tau, theta, n, beta, share=lambda K: 2 * (K - 1) / K, H=harmonic):
     Ks = np.array(Ks)
-    rest = theta * np.array([H(k) for k in Ks]) + share(Ks) * n / beta
-    weak, strong = unit * (tau * b + rest), unit * (tau * B / Ks + rest)
-    fig, ax = plt.subplots()
-    ax.plot(Ks, weak, "o-", label=f"{b} rows on each worker")
-    ax.plot(Ks, strong, "s-", label=f"{B} rows divided among all")
-    ax.plot(Ks, unit * share(Ks) * n / beta * np.ones(len(Ks)), "--", label="all-reduce")
-    if marked:
-        ax.plot(Ks[[strong.argmin()]], strong[[strong.argmin()]], "k*", ms=14)
-    ax.set(xlabel="workers K", ylabel="step (ms)", xscale="log" if log else "linear")
-    ax.legend()
-    plt.close(fig)
-    return fig
+    ring, late = 1e3 * share(Ks) * n / beta * np.ones(len(Ks)), 1e3 * theta * np.array([H(k) for k in Ks])
+    divided = 1e3 * tau * B / Ks + late + ring
+    grown = 1e3 * tau * b + late + ring
+    return {"ring": ring, "grown": grown, "divided": divided, "best": int(Ks[divided.argmin()])}
 
 
-def drawn_with(**change):
+def scaling_but(**change):
     return lambda *args: scaling(*args, **change)
 
 
@@ -180,14 +167,13 @@ MUTANTS = {
         with_step("backup", lambda K, b, a, theta: a + theta * harmonic(K - b)),
     ],
     "10.3-3": [
-        drawn_with(unit=1.0),
-        drawn_with(share=lambda K: 2.0),
-        drawn_with(share=lambda K: 2 * (K - 1)),
-        drawn_with(share=lambda K: (K - 1) / K),
-        drawn_with(H=lambda K: 1.0),
-        drawn_with(H=math.log),
-        drawn_with(marked=False),
-        drawn_with(log=False),
+        lambda *args: {key: x / 1e3 for key, x in scaling(*args).items()},
+        scaling_but(share=lambda K: 2.0),
+        scaling_but(share=lambda K: 2 * (K - 1)),
+        scaling_but(share=lambda K: (K - 1) / K),
+        scaling_but(H=lambda K: 1.0),
+        scaling_but(H=math.log),
+        lambda *args: scaling(*args) | {"best": args[0][-1]},
     ],
     "10.3-4": [
         SLOW_WORKER | {"predicted_ms": [20.8, 30.0]},

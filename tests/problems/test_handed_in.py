@@ -1,17 +1,15 @@
-"""Figures and measurements can be handed in, and a mistake that is known is named: in the check as in the grader."""
+"""Measurements can be handed in, and a mistake that is known is named: in the check as in the grader."""
 
 from __future__ import annotations
 
 import json
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from labkit_book.grader.grading import grade_one
 from labkit_book.grader.zygote import Zygote
 from labkit_book.problems import Case, Exercise, Wrong, close, judge, same_array, take
-from labkit_book.problems.drawn import labelled, shown
 from labkit_book.problems.measured import read
 
 RNG = np.random.default_rng(0)
@@ -47,13 +45,6 @@ def test_measurements_that_are_none_are_refused():
             take(**{"f": noisy, "at": (1,), **bad})
 
 
-DRAW = """
-import matplotlib.pyplot as plt
-def f():
-    fig, ax = plt.subplots()
-    ax.set_xlabel("time (UNIT)")
-    return fig
-"""
 SEND = """
 import numpy as np
 def f(comm, x):
@@ -63,7 +54,7 @@ def f(comm, x):
 
 
 @pytest.mark.processes
-def test_check_and_grader_read_figures_and_name_mistakes_alike():
+def test_check_and_grader_name_mistakes_alike():
     def is_close(value):
         return lambda given: close(given, value)
 
@@ -71,8 +62,6 @@ def test_check_and_grader_read_figures_and_name_mistakes_alike():
         (4,), is_close(8.0), mistakes=(("that squares it", is_close(16.0)), ("never", is_close("no")))
     )
     double = Exercise("0-1", "Double", "build", 1, "f", lambda rng: iter([known]))
-    plots = Case((), lambda given: labelled(shown(given), "x", "ms"))
-    plot = Exercise("0-2", "Plot", "plot", 1, "f", lambda rng: iter([plots]))
     real = Case(((1.0,), (2.0,)), lambda run: same_array(run.results[1], [1.0]), K=2, world="processes")
     sends = Exercise("0-3", "Send", "build", 1, "f", lambda rng: iter([real]))
     with Zygote(trust=True) as z:  # walls make no difference to what is said
@@ -80,8 +69,6 @@ def test_check_and_grader_read_figures_and_name_mistakes_alike():
             (double, "def f(x): return 2 * x", "PASS", ""),
             (double, "def f(x): return x ** 2", "WRONG", "that squares it"),
             (double, "def f(x): return x", "WRONG", "too small"),
-            (plot, DRAW.replace("UNIT", "ms"), "PASS", ""),
-            (plot, DRAW.replace("UNIT", "s"), "WRONG", "let the label say so"),
             (sends, SEND, "PASS", ""),
         ):
             space: dict = {}
@@ -90,4 +77,3 @@ def test_check_and_grader_read_figures_and_name_mistakes_alike():
             outcome = grade_one(exercise, source, zygote=z)
             assert outcome.status == status and verdict.status == ("right" if status == "PASS" else "wrong")
             assert said in outcome.message and verdict.message == outcome.message, (verdict, outcome)
-    plt.close("all")

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from labkit.comm.run import Run
-from labkit_book.problems import drawn
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once
 from labkit_book.problems.sets import (
     TO_MS,
@@ -159,36 +158,24 @@ def _scaling_case(Ks: Array, tau: float, theta: float, n: float, b: int = 64, B:
     H = np.array([math.fsum(1 / j for j in range(1, k + 1)) for k in Ks])
     share = 2 * (Ks - 1) / Ks
 
-    def figure(H: Any = H, share: Any = share, unit: float = 1e3, marked: bool = True) -> Judge:
-        weak, strong = (unit * (tau * rows + theta * H + share * n / beta) for rows in (b, B / Ks))
-        best = slice(int(strong.argmin()), int(strong.argmin()) + 1)
+    def ms(H: Any = H, share: Any = share) -> dict[str, Any]:
+        ring = 1e3 * share * n / beta
+        weak, strong = (1e3 * (tau * rows + theta * H) + ring for rows in (b, B / Ks))
+        return {"ring": ring, "grown": weak, "divided": strong, "best": Ks[int(strong.argmin())]}
 
-        def judge(answer: Any) -> None:
-            axes = drawn.shown(answer)
-            drawn.labelled(axes, "x")
-            drawn.labelled(axes, "y", "ms")
-            if axes["xscale"] != "log":
-                raise Wrong("the x axis is not logarithmic: the small K stand on top of each other")
-            drawn.curve(axes, Ks, weak, "the step with b rows on each worker")
-            drawn.curve(axes, Ks, strong, "the step where one batch is divided")
-            drawn.curve(axes, Ks, unit * share * n / beta, "the all-reduce alone")
-            if marked:
-                drawn.curve(axes, Ks[best], strong[best], "the K with the shortest step of the divided batch")
-
-        return judge
-
-    mistakes = as_if(
-        lambda wrong: figure(**wrong),
-        ("The curves are right. Which K do you recommend, and where is it marked?", {"marked": False}),
-        ("The heights are seconds, and the label says ms.", {"unit": 1.0}),
-        ("Here nobody waits for the slowest: the curves have the mean of one worker in them.", {"H": 1.0}),
-        ("Here the slowest of K is late by a logarithm: near, but not exact.", {"H": np.log(Ks)}),
-        ("Here a worker sends as many bytes when it is alone as among many.", {"share": np.full(len(Ks), 2.0)}),
-        ("Here the ring adds up, and hands the sum to nobody.", {"share": share / 2}),
-        ("Here a worker sends the whole vector in each round of the ring.", {"share": 2 * (Ks - 1)}),
+    right = ms()
+    mistakes = slips(
+        right,
+        ("Your 'grown' is in seconds.", "grown", right["grown"] / 1e3),
+        ("In your 'grown' nobody waits for the slowest: it has the mean of one worker in it.", "grown", ms(1.0)["grown"]),
+        ("In your 'grown' the slowest of K is late by a logarithm: near, but not exact.", "grown", ms(np.log(Ks))["grown"]),
+        ("In your 'ring' a worker sends as many bytes when it is alone as among many.", "ring", ms(H, 0 * Ks + 2)["ring"]),
+        ("Your 'ring' adds up, and hands the sum to nobody.", "ring", right["ring"] / 2),
+        ("In your 'ring' a worker sends the whole vector in each round.", "ring", ms(H, 2 * (Ks - 1))["ring"]),
+        ("Your 'best' is the largest K. Is the divided batch's step the shortest there?", "best", Ks[-1]),
     )  # fmt: skip
     says = f"{len(Ks)} values of K, a vector of {n / 1e6:.0f} MB"
-    return Case((Ks.tolist(), b, B, tau, theta, n, beta), figure(), label=says, mistakes=mistakes)
+    return Case((Ks.tolist(), b, B, tau, theta, n, beta), steps(right), label=says, mistakes=mistakes)
 
 
 # -- 4: what one slow worker costs, measured ------------------------------------------------------------------------
@@ -256,6 +243,6 @@ EXERCISES = (
     Exercise(
         "10.3-2", "The slowest of K, and doing without it", "derive", 3, "slowest_of_K", _slowest, objectives=(3,)
     ),
-    Exercise("10.3-3", "How far does it scale?", "plot", 3, "scaling", _scaling, objectives=(3, 4)),
+    Exercise("10.3-3", "How far does it scale?", "build", 3, "scaling", _scaling, objectives=(3, 4)),
     Exercise("10.3-4", "What one slow worker costs", "measure", 3, "", once(_cost), objectives=(3,)),
 )  # fmt: skip
