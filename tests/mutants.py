@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -93,15 +94,16 @@ def plant(how_many: int, seed: int = 0) -> None:
         began, result = time.monotonic(), tested(m.module_path, m)
         caught += result.is_killed
         where = f"{m.module_path}:{m.start_pos[0]} {m.operator_name.removeprefix('core/')}"
-        said = "caught" if result.is_killed else f"SURVIVES\n{result.diff}\n"
+        by = re.search(r"^(?:FAILED|ERROR) (\S+)", result.output, re.M)
+        said = f"caught by {by and by[1]}" if result.is_killed else f"SURVIVES\n{result.diff}\n"
         print(f"{n:3} {time.monotonic() - began:5.0f} s  {where}  {said}", flush=True)
     print(f"{caught} of {how_many} caught")
 
 
 if __name__ == "__main__":
     numbers = [int(given) for given in sys.argv[1:]] or [40]
-    if Path.cwd() == HOME:
+    if stages.ROOT.name == HOME.name:  # the clone's own copy, which knows the clone's own tests
         plant(*numbers)
     else:
-        again = [prepare(), Path(__file__), *map(str, numbers)]
+        again = [prepare(), HOME / "tests" / "mutants.py", *map(str, numbers)]
         sys.exit(subprocess.run(again, cwd=HOME, env={**os.environ, "MPLBACKEND": "agg"}).returncode)

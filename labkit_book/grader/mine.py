@@ -1,0 +1,37 @@
+"""A student's own answers, taken up again: what a problem set's notebook holds, if it is right."""
+
+from __future__ import annotations
+
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from labkit_book.grader.collect import Unreadable, read_cells
+from labkit_book.grader.submission import Released, released_path
+from labkit_book.problems.check import check
+
+
+def mine(id: str, *names: str, folder: Path | str = ".") -> Any:
+    """Your answer to exercise ``id``, from your notebook of its problem set in ``folder``; None where ``check`` does not
+    find it right.
+
+    names: what else the answer's cell defines and is wanted in place of the answer; then a tuple of these. The answer runs
+    here, after those cells of your notebook that it needs.
+    """
+    of = id.partition("-")[0]
+    try:
+        notebook = Released.load(of, folder)
+        answer = notebook.answer(read_cells(released_path(of, folder)), id)
+    except (Unreadable, ValueError):
+        return None
+    space: dict[str, Any] = {"__name__": f"labkit_book.mine.{id}"}
+    with redirect_stdout(StringIO()):
+        for source in (answer.setup, *(source for _, source in answer.cells), answer.source):
+            try:
+                exec(source, space)
+            except Exception:
+                return None
+    if check(id, space.get(answer.name)).status != "right":
+        return None
+    return tuple(space[name] for name in names) if names else space[answer.name]
