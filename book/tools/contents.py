@@ -27,9 +27,8 @@ def number(name: str) -> str:
 def label(name: str, labs: Sequence[str]) -> str:
     """The lab's number, and the rest of its name if an earlier one of `labs` has that number: 10.7 finale."""
     first = next(other for other in labs if number(other) == number(name))
-    return (
-        number(name) if first == name else f"{number(name)} {name[len(number(name)) + 1 :].replace('_', ' ')}"
-    )
+    words = name.removeprefix(number(name).lower().replace(".", "_")).replace("_", " ")
+    return number(name) + words * (first != name)
 
 
 def notebooks(root: Path = ROOT) -> list[str]:
@@ -81,8 +80,6 @@ def page() -> str:
     index = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
     asked = {name: question for question, name in _QUESTION.findall(index)}
     lines = [f"- {link(name)}" for name in notebooks() if not number(name)]
-    sets = {
-        name: f" {problems(name)}" for name in {number(x): x for x in labs()}.values()
-    }  # at a section's last
-    lines += [f"- **{link(name, whole=False)}** {asked[name]}{sets.get(name, '')}" for name in labs()]
+    last = {number(x): x for x in labs()}.values()  # of each section, beside which its problem set stands
+    lines += [f"- **{link(x, whole=False)}** {asked[x]} {problems(x) * (x in last)}".rstrip() for x in labs()]
     return "# All labs, in reading order\n\n" + "\n".join(lines)

@@ -77,8 +77,7 @@ def gaps(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]]) -> list[str]
     for x, number, objective in listed:
         kinds = {e.kind for e in sets[x.set].values() if number in e.objectives}
         said = f"{x.name}: objective {number}, {objective!r}"
-        if not kinds:
-            out.append(f"{said}: no exercise of set {x.set} is about it")
+        out += [] if kinds else [f"{said}: no exercise of set {x.set} is about it"]
         out += [
             f"{said}: nobody practises to {verb!r}: that takes one of {', '.join(sorted(DEPTH[verb]))}, and there is "
             f"{', '.join(sorted(kinds))}"
