@@ -9,18 +9,31 @@ import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from labkit_book.grader import __main__ as cli
 from labkit_book.grader import batch
 from labkit_book.grader.results import Outcome
 from labkit_book.grader.zygote import require_walls
-from labkit_book.problems import judge
+from labkit_book.problems import Case, Exercise, judge, same_array
 from labkit_book.problems.asking import GraderFailure
 
 ROOT = Path(__file__).parents[2]
 KEY = ROOT / "tests" / "problems"
 RELEASED = ROOT / "notebooks" / "exercises"
+
+
+def _of_the_ring(rng):
+    for K, n in ((4, 12), (3, 9)):
+        sent = np.full(K, 2 * (K - 1) * n // K * 8)
+        yield Case((K, n, 8), lambda given, sent=sent: same_array(given, sent))
+
+
+_OWN = ("ring.bytes", "reduce_scatter.bytes", "all_gather.bytes", "reduce_scatter._sent", "all_gather._sent")
+#: An exercise that one call of labkit solves, were it not withheld.
+WITHHELD = tuple(f"labkit.collectives.{name}" for name in _OWN)
+BYTES = Exercise("0-4", "Bytes", "build", 2, "f", _of_the_ring, withheld=WITHHELD)
 
 
 def lacking() -> str:

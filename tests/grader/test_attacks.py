@@ -74,15 +74,16 @@ EXERCISES = {
     "double": Exercise("0-1", "Double it", "build", 2, "f", doubled),
     "guess": Exercise("0-2", "Know the secret", "build", 2, "f", secret),
     "sum": Exercise("0-3", "Add up", "build", 2, "f", summed),
+    "bytes": f.BYTES,
 }
-DOUBLE, GUESS, SUM = EXERCISES.values()
+DOUBLE, GUESS, SUM, _ = EXERCISES.values()
 RIGHT_SUM = next(a["source"] for a in ATTACKS if a.get("on") == "sum" and a["status"] == ["PASS"])
 
 
 @pytest.fixture(scope="module")
 def z():
     few = {"output_bytes": 200_000, "files_bytes": 1 << 20, "memory_bytes": 200 << 20}
-    with Zygote(Limits(case_s=30, exercise_s=60, cpu_s=20, **few), withheld=find("10.5-2").withheld) as z:
+    with Zygote(Limits(case_s=30, exercise_s=60, cpu_s=20, **few), withheld=f.WITHHELD) as z:
         yield z
 
 

@@ -47,7 +47,7 @@ DAILY = [
 
 @pytest.fixture(scope="module")
 def z():
-    with Zygote(setup="import matplotlib.pyplot, torch", withheld=find("10.5-2").withheld) as z:
+    with Zygote(setup="import matplotlib.pyplot, torch", withheld=f.WITHHELD) as z:
         yield z
 
 
@@ -171,7 +171,7 @@ def test_a_missing_return_is_said_in_both(z):
 
 
 def test_what_went_wrong_can_be_asked_again():
-    exercise = find("10.5-2")
+    exercise = f.BYTES
 
     def halves(K, n, itemsize):
         return [n * itemsize / K] * K
@@ -216,7 +216,7 @@ def test_seconds_of_its_own_are_refused_where_no_exercise_asks_for_them(z):
 def test_the_check_withholds_what_the_grader_withholds_and_gives_it_back():
     from labkit.collectives import ring
 
-    exercise = find("10.5-2")
+    exercise = f.BYTES
     verdict = judge(exercise, lambda *a: ring.bytes(*a), exercise.cases(np.random.default_rng(0)))
     assert verdict.status == "wrong" and "is what you are asked to write" in verdict.message
     assert "bytes" not in vars(type(ring)) and ring.bytes(2, 4, 8).tolist()

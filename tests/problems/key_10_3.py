@@ -113,7 +113,9 @@ def scaling(Ks, b, B, tau, theta, n, beta, share=lambda K: 2 * (K - 1) / K, H=ha
     ring, late = 1e3 * share(Ks) * n / beta * np.ones(len(Ks)), 1e3 * theta * np.array([H(k) for k in Ks])
     divided = 1e3 * tau * B / Ks + late + ring
     grown = 1e3 * tau * b + late + ring
-    return {"ring": ring, "grown": grown, "divided": divided, "best": int(Ks[divided.argmin()])}
+    larger = next((int(K) for K, r, step in zip(Ks, ring, divided, strict=True) if r > step / 2), 0)
+    best = int(Ks[divided.argmin()])
+    return {"ring": ring, "grown": grown, "divided": divided, "best": best, "larger": larger}
 
 
 def scaling_but(**change):

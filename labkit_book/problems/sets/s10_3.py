@@ -161,7 +161,9 @@ def _scaling_case(Ks: Array, tau: float, theta: float, n: float, b: int = 64, B:
     def ms(H: Any = H, share: Any = share) -> dict[str, Any]:
         ring = 1e3 * share * n / beta
         weak, strong = (1e3 * (tau * rows + theta * H) + ring for rows in (b, B / Ks))
-        return {"ring": ring, "grown": weak, "divided": strong, "best": Ks[int(strong.argmin())]}
+        best, more = int(strong.argmin()), ring > strong / 2
+        first = Ks[int(more.argmax())] if more.any() else 0
+        return {"ring": ring, "grown": weak, "divided": strong, "best": Ks[best], "larger": first}
 
     right = ms()
     mistakes = slips(
@@ -243,6 +245,6 @@ EXERCISES = (
     Exercise(
         "10.3-2", "The slowest of K, and doing without it", "derive", 3, "slowest_of_K", _slowest, objectives=(3,)
     ),
-    Exercise("10.3-3", "How far does it scale?", "build", 3, "scaling", _scaling, objectives=(3, 4)),
+    Exercise("10.3-3", "How far does it scale?", "criticise", 3, "scaling", _scaling, objectives=(3, 4)),
     Exercise("10.3-4", "What one slow worker costs", "measure", 3, "", once(_cost), objectives=(3,)),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Problem set 10.5: half an all-reduce, bytes, a deadlock, a link measured, and shards on two hosts.
+"""Problem set 10.5: half an all-reduce, shards on two hosts, a deadlock, and a link measured.
 
 Sources: Patarasuk and Yuan 2009 (ring), Hockney 1994 (alpha-beta). Chunk i of n elements is those from i n // K to
 (i + 1) n // K. Symbols: K workers, n elements, ``nbytes`` bytes, alpha and beta of the link.
@@ -17,7 +17,7 @@ from labkit.comm import Run, Simulated
 from labkit.network import Link
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.puzzles import Puzzle, in_rounds
-from labkit_book.problems.sets import Array, as_if, pasted, says, slips, spoke, steps, told, workers
+from labkit_book.problems.sets import Array, as_if, pasted, says, spoke, told, workers
 
 
 def _edges(K: int, n: int) -> Array:
@@ -92,38 +92,22 @@ def _reduce_scatter(rng: np.random.Generator) -> Iterator[Case]:
         )
 
 
-# -- 2: bytes where K does not divide n -------------------------------------------------------------------------------
+# -- 2: shards on two hosts -------------------------------------------------------------------------------------------
 
-
-def _bytes(rng: np.random.Generator) -> Iterator[Case]:
-    settings = [(4, 12), (3, 8), (2, 7), (1, 6), (5, 3)]
-    settings += [(int(rng.integers(4, 40)), int(rng.integers(1, 2000))) for _ in range(6)]
-    for K, n in settings:
-        itemsize, r = int(rng.choice([4, 8])), np.arange(K)
-        size = np.diff(_edges(K, n))
-        sent = itemsize * (2 * n - size[(r + 1) % K] - size[(r + 2) % K])
-        right: dict[str, Any] = {
-            "first": (r + 1) % K,
-            "second": (r + 2) % K,
-            "sent": sent,
-            "all": 2 * (K - 1) * n * itemsize,
-            "longest": 2 * (K - 1) * -(-n // K) * itemsize,
-        }
-        wrong = [
-            ("Rank r begins with chunk r, so this is one that it does send.", "first", r),
-            ("That chunk is left out in the other half.", "first", (r + 2) % K),
-            ("As if each half left out the same chunk: who has what between the halves?", "second", (r + 1) % K),
-            ("That is the average of all ranks; chunks differ.", "sent", np.full(K, right["all"] / K)),
-            ("That is K times the busiest rank, and not all ranks are as busy.", "all", K * sent.max()),
-            ("That is the busiest rank's bytes. Is it the one with the longest message in every round?", "longest",
-             sent.max()),
-        ]  # fmt: skip
-        for step in ("sent", "all", "longest"):
-            wrong.append(("These are elements, and not bytes.", step, right[step] / itemsize))
-            wrong.append(("That is one half of the all-reduce.", step, right[step] / 2))
-        label = f"{workers(K)}, n = {n} elements of {itemsize} bytes"
-        yield Case((K, n, itemsize), steps(right), label=label, mistakes=slips(right, *wrong))
-
+# No less than 13: to have eight pieces a seat needs three rounds. If one round brings one piece across to every seat, six
+# more come from within: 3 + 4 + 6. Two rounds across, or one with two pieces, take 8 alone, and leave more than two to come.
+SHARDS = Puzzle(
+    [f"seat {k}, host {k // 4}" for k in range(8)],
+    partial(
+        in_rounds,
+        [{k: frozenset({k})} for k in range(8)],
+        {k: frozenset({k}) for k in range(8)},
+        lambda one, to, pieces: pieces * (1.0 if one // 4 == to // 4 else 4.0),
+        1.0,
+    ),
+    good=22,
+    bound=13,
+)
 
 # -- 3: a deadlock ----------------------------------------------------------------------------------------------------
 
@@ -211,34 +195,13 @@ def _measured(answer: Any) -> None:
     answer.end()
 
 
-# -- 5: shards on two hosts -------------------------------------------------------------------------------------------
-
-# No less than 13: to have eight pieces a seat needs three rounds. If one round brings one piece across to every seat, six
-# more come from within: 3 + 4 + 6. Two rounds across, or one with two pieces, take 8 alone, and leave more than two to come.
-SHARDS = Puzzle(
-    [f"seat {k}, host {k // 4}" for k in range(8)],
-    partial(
-        in_rounds,
-        [{k: frozenset({k})} for k in range(8)],
-        {k: frozenset({k}) for k in range(8)},
-        lambda one, to, pieces: pieces * (1.0 if one // 4 == to // 4 else 4.0),
-        1.0,
-    ),
-    good=22,
-    bound=13,
-)
-
 _HALF = tuple(f"labkit.collectives.reduce_scatter.{way}" for way in ("__call__", "inplace", "among"))
-_OWN = ("ring.bytes", "reduce_scatter.bytes", "all_gather.bytes", "reduce_scatter._sent", "all_gather._sent")
-_RING_BYTES = tuple(f"labkit.collectives.{name}" for name in _OWN)  # all others are made of these
 # fmt: off
 EXERCISES = (
     Exercise("10.5-1", "Reduce-scatter in the order of the seats", "build", 3, "reduce_scatter", _reduce_scatter,
              objectives=(1,), withheld=_HALF),
-    Exercise("10.5-2", "A ring whose chunks differ", "derive", 3, "ring_counts", _bytes, objectives=(1, 2),
-             withheld=_RING_BYTES),
+    Exercise("10.5-2", "Shards on two hosts", "puzzle", 3, "", SHARDS.cases, objectives=(1, 4), puzzle=SHARDS),
     Exercise("10.5-3", "Mend a deadlock", "debug", 3, "mended", _deadlock, objectives=(3,)),
     Exercise("10.5-4", "A link, and a run foretold", "measure", 4, "", once(_measured),
              objectives=(2, 5, 6)),
-    Exercise("10.5-5", "Shards on two hosts", "puzzle", 3, "", SHARDS.cases, objectives=(4,), puzzle=SHARDS),
 )
