@@ -33,7 +33,8 @@ FORMS, WAYS, WAYS_OF_VALUES, HELPERS = (_DATA[name] for name in ("forms", "ways"
 
 def forms(exercise):
     """All the ways in which an exercise is answered here."""
-    return [*FORMS, *(WAYS if exercise.function else WAYS_OF_VALUES)]
+    of_values = WAYS_OF_VALUES if exercise.puzzle is None else ["by way of JSON"]  # a schedule is a list
+    return [*FORMS, *(WAYS if exercise.function else of_values)]
 
 
 ALL = [(e.id, form) for e in all_exercises() if not e.rubric for form in forms(e)]
