@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from labkit.comm import LaunchError, Mismatch, launch
 from labkit.comm.base import DTYPES, Comm
-from labkit.comm.errors import described, text_of
+from labkit.comm.errors import described
 from labkit.comm.simulated import Simulated
 from labkit_book.grader.results import Outcome
-from labkit_book.grader.zygote import Child, Message, Serve, Zygote
-from labkit_book.problems import asking, wire
+from labkit_book.grader.zygote import Child, Message, Zygote
+from labkit_book.problems import asking
 from labkit_book.problems.asking import KILLED, NO_ANSWER, NO_RESULT, Ended, GraderFailure, Raised, examine
 from labkit_book.problems.exercise import Case, Exercise, Wrong
 
 _MOST_SOURCE = 1_000_000  # characters
-MOST_ASKED = 800_000  # bytes of what an answer puts to a function of the grader's
 MOST_MESSAGES = 100_000
 MOST_S = 1e12  # on a worker's clock: some 30,000 years
 _HINTS = {
@@ -84,8 +84,8 @@ class _Session:
             if case.K:
                 return self._launch(case)
             op = "call" if self.exercise.function else "value"
-            order, functions = {"op": op, "args": case.args if op == "call" else ()}, list[Any]()
-            return _value(self.children[0].converse(order, _calls(functions), self._deadline(), functions))
+            order = {"op": op, "args": case.args if op == "call" else ()}
+            return _value(self.children[0].converse(order, self._deadline()))
         except Exception as error:
             root = error.__cause__ or error
             if isinstance(root, (Wrong, Ended, Raised, NotImplementedError, LaunchError, GraderFailure)):
@@ -115,14 +115,14 @@ class _Session:
             raise Wrong(f"the cell is longer than {_MOST_SOURCE:,} characters")
         ready, limits = len(self.children), self.zygote.limits
         for _ in range(K - ready):
-            self.children.append(self.zygote.fork(limits.memory_bytes // K))
+            self.children.append(Child(self.zygote, limits.memory_bytes // K))
         for child in self.children:  # all of them may answer at once
             child.line.most = limits.answer_bytes // K
         return any(self._load(child) for child in self.children[ready:])
 
     def _load(self, child: Child) -> bool:
         child.hello()
-        reply = child.converse(self.order, _calls([]), self._deadline())
+        reply = child.converse(self.order, self._deadline())
         if reply["op"] == "absent":
             raise Ended(NO_RESULT, f"there is no {self.order['name']} after the cell has run")
         if reply["op"] != "loaded":
@@ -142,10 +142,10 @@ class _Session:
 
         def rank(comm: Any) -> Any:
             router = _Router(comm, self.zygote.limits.answer_bytes, case.clock)
-            about = {"rank": comm.rank, "K": comm.K, "hosts": list(comm.hosts)}
-            order = {"op": "rank", **about, "args": case.args[comm.rank]}
+            about = {"rank": comm.rank, "K": comm.K, "hosts": comm.hosts, "calls": router.calls}
+            order = {"op": "rank", "comm": about, "args": case.args[comm.rank]}
             try:
-                return _value(self.children[comm.rank].converse(order, router.serve, until))
+                return _value(self.children[comm.rank].converse(order, until, most=math.inf))
             except Ended as error:
                 said = f"rank {comm.rank}: {error}" if comm.K > 1 else str(error)
                 raise Ended(error.status, said) from None
@@ -159,7 +159,7 @@ class _Session:
 
 
 class _Router:
-    """Serves one rank for one launch: does on its simulated ``Comm`` what is asked, counts where no answer can write.
+    """What one rank may call in one launch: done on its simulated ``Comm``, and counted where no answer can write.
 
     most: bytes that it may send and receive in all. clock: whether it may spend seconds of its own choice.
     error: the last that it was told.
@@ -170,23 +170,15 @@ class _Router:
         self.requests, self.meetings = list[Any](), list[Any]()
         self.error: Exception | None = None
         own = (self.isend, self.irecv, self.wait, self.recv_any, self.meet, self.part, self.compute)
-        self.calls: dict[Any, Any] = {call.__name__: call for call in (*own, comm.barrier, comm.now)}
+        self.calls = {call.__name__: partial(self._do, call) for call in (*own, comm.barrier, comm.now)}
 
-    def serve(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The reply to one question of the worker."""
-        what, step = str(asked.pop("what", "")), asked.pop("step", None)
-        if what not in self.calls:
-            raise Ended(NO_RESULT, NO_ANSWER)
-        del asked["op"]
+    def _do(self, call: Callable[..., Any], step: Any, *args: Any) -> Any:
         self.comm.step = step if type(step) is int and 0 <= step < MOST_MESSAGES else 0
         try:
-            return {"op": "value", "value": self.calls[what](**asked)}
-        except Ended:
-            raise
+            return call(*args)
         except Exception as error:
             self.error = error
-            message = getattr(error, "message", "") or text_of(error)
-            return {"op": "refused", "type": type(error).__name__, "message": message}
+            raise
 
     def isend(self, data: Any, to: Any) -> int:
         if not isinstance(data, np.ndarray):
@@ -248,23 +240,6 @@ def _n_and_dtype(size: Any) -> tuple[int, np.dtype]:
     if name in ("none", "bfloat16"):
         raise ValueError(f"data of dtype {name} cannot travel between the grader's workers; use float32")
     return n, np.dtype(name)
-
-
-def _calls(functions: list[Any]) -> Serve:
-    """Serves an answer that calls, by their numbers, the functions among its arguments."""
-
-    def serve(asked: Message) -> Message:
-        number, args = asked.get("number"), asked.get("args")
-        if not isinstance(args, tuple) or type(number) is not int or not 0 <= number < len(functions):
-            raise Ended(NO_RESULT, NO_ANSWER)
-        try:
-            if len(wire.encode(args)) > MOST_ASKED:
-                raise ValueError(f"at most {MOST_ASKED:,} bytes can be given to this function")
-            return {"op": "value", "value": functions[number](*args)}
-        except Exception as error:
-            return {"op": "refused", "type": type(error).__name__, "message": text_of(error)}
-
-    return serve
 
 
 def _value(reply: Message) -> Any:

@@ -32,11 +32,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 import labkit.comm.simulated  # noqa: F401 (met here, so that no answer's process has to)
 from labkit.comm import errors
-from labkit.comm.base import Comm, Described, describe, is_torch
+from labkit.comm.base import Comm, Described, describe
 from labkit.comm.errors import described, text_of
 from labkit.comm.netns import die_with_parent
 from labkit_book.grader.zygote import LIBSECCOMP, Limits, Line, Message
@@ -64,7 +62,6 @@ def main(number: int) -> NoReturn:
     """The server's life. number: of the file that is the line to the grader."""
     control = socket.socket(fileno=number)
     spec = json.loads(control.recv(1 << 20))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The grader's own limit is not for answers.
     resource.setrlimit(resource.RLIMIT_DATA, resource.getrlimit(resource.RLIMIT_DATA)[1:] * 2)
     for line in spec["setup"].splitlines():
@@ -74,7 +71,6 @@ def main(number: int) -> NoReturn:
         _libc("mount", os.devnull.encode(), path.encode(), None, ctypes.c_ulong(_BIND), None)
     for name in _NOT_FOR_ANSWERS:
         sys.modules[name] = None  # type: ignore[assignment]
-    sys.dont_write_bytecode = True
     base = _address_space()
     reply: Any = "ready"
     gc.collect()
@@ -170,7 +166,6 @@ def _begin(own: str, walls: bool, limits: Limits, memory: int, line: int, output
         sys.stdin = os.fdopen(0, closefd=False)
         sys.stdout, sys.stderr = (os.fdopen(fd, "w", 1, errors="replace", closefd=False) for fd in (1, 2))
         os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = own
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         answer = _Answer(Line(socket.socket(fileno=_LINE), sys.maxsize), limits.answer_bytes)
         try:
             _lock_in(own, walls, limits, memory)
@@ -189,17 +184,14 @@ def _lock_in(own: str, walls: bool, limits: Limits, memory: int) -> None:
         _libc("unshare", _NEWNS | _NEWNET | _NEWIPC)
         options = f"size={limits.files_bytes},nr_inodes=1000".encode()
         _libc("mount", b"tmpfs", own.encode(), b"tmpfs", ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC), options)
-        # else all of the user's processes would count
-        resource.setrlimit(resource.RLIMIT_NPROC, (limits.threads, limits.threads))
     os.chdir(own)
     resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
-    for kind, most in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_FSIZE, limits.files_bytes),
-        (resource.RLIMIT_NOFILE, 256),
-    ):
+    most = {"AS": memory, "FSIZE": limits.files_bytes, "NOFILE": 256}
+    if walls:  # else all of the user's processes would count
+        most["NPROC"] = limits.threads
+    for name, value in most.items():
         with contextlib.suppress(ValueError):  # it may be lower already
-            resource.setrlimit(kind, (most, most))
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     if walls:
         _libc("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
         _forbid()
@@ -257,11 +249,7 @@ class _Answer:
         while True:
             order = self.receive()
             try:
-                reply = self.load(order) if order["op"] == "load" else self.put(order)
-            except BaseException as error:
-                reply = _raised(error)
-            try:
-                self.send(reply, [])
+                self.send(self.load(order) if order["op"] == "load" else self.put(order), [])
             except wire.Unfit as error:
                 self.send({"op": "unfit", "message": str(error)})
             except BaseException as error:
@@ -278,17 +266,16 @@ class _Answer:
         """The next message, in which functions are called here and run there."""
         return wire.decode(self.line.receive(), self._function)
 
-    def ask(self, **message: Any) -> Any:
-        """Ask the grader something in the middle of an answer. Returns the value, or raises what it says."""
-        with self.lock:
-            self.send({"op": "ask", **message})
-            reply = self.receive()
-        if reply["op"] == "refused":
-            raise _exception(reply["type"], reply["message"])
-        return reply.get("value")
+    def _function(self, number: int) -> Callable[..., Any]:
+        def ask(*args: Any) -> Any:
+            with self.lock:
+                self.send({"op": "ask", "number": number, "args": args})
+                reply = self.receive()
+            if reply["op"] == "refused":
+                raise _exception(reply["type"], reply["message"])
+            return reply["value"]
 
-    def _function(self, number: int) -> Any:
-        return lambda *args: self.ask(what="function", number=number, args=args)
+        return ask
 
     def load(self, order: Message) -> Message:
         """Run the setup, the other cells that the answer needs, and the answer's own."""
@@ -328,42 +315,41 @@ class _Answer:
         value, args = self.value, order["args"]
         before = wire.encode(args, [])
         if order["op"] == "rank":
-            comm = _RemoteComm(self.ask, order["rank"], order["K"], tuple(order["hosts"]))
-            value = value(comm, *args)
+            value = value(_RemoteComm(**order["comm"]), *args)
         elif order["op"] == "call":
             value = value(*args)
         return {"op": "answer" if wire.encode(args, []) == before else "changed", "value": value}
 
 
 class _RemoteComm(Comm):
-    """One worker's end of the group, as an answer sees it: every message goes through the grader, which counts it.
-
-    ask: takes a question to the grader, and returns its reply.
-    """
+    """One worker's end of the group, as an answer sees it. calls: what the grader does for it (``grading._Router``)."""
 
     measured = False
 
-    def __init__(self, ask: Callable[..., Any], rank: int, K: int, hosts: tuple[int, ...]) -> None:
+    def __init__(self, rank: int, K: int, hosts: tuple[int, ...], calls: dict[str, Any]) -> None:
         super().__init__(rank, K, hosts=hosts)
-        self._line = ask
+        self._calls = calls
 
-    def _ask(self, what: str, **message: Any) -> Any:
-        return self._line(what=what, step=self.step, **message)
+    def _ask(self, what: str, *args: Any) -> Any:
+        return self._calls[what](self.step, *args)
 
-    def isend(self, data: Any, to: int) -> _Request:
-        size = describe(data, "data")
-        self.bytes_sent += size.nbytes
+    def isend(self, data: Any, to: int) -> Any:
+        self.bytes_sent += describe(data, "data").nbytes
         self.messages_sent += 1
-        plain = np.ascontiguousarray(data.detach().cpu().numpy() if is_torch(data) else data)
-        return _Request(self, self._ask("isend", data=plain, to=self._peer(to, "to")))
+        number = self._ask("isend", data, self._peer(to, "to"))
+        return types.SimpleNamespace(wait=lambda: self._ask("wait", number))
 
-    def irecv(self, into: Any, source: int) -> _Request:
-        size = describe(into, "into")
-        return _Request(self, self._ask("irecv", size=size, source=self._peer(source, "source")), into)
+    def irecv(self, into: Any, source: int) -> Any:
+        number = self._ask("irecv", describe(into, "into"), self._peer(source, "source"))
+        return types.SimpleNamespace(wait=lambda: self._received(into, self._ask("wait", number)))
+
+    def _received(self, into: Any, came: Any) -> Any:
+        self._deliver(came, into)
+        return into
 
     def _recv_any(self, into: Any, size: Described) -> int:
-        source, came = self._ask("recv_any", size=size)
-        _fill(into, came)
+        source, came = self._ask("recv_any", size)
+        self._deliver(came, into)
         return int(source)
 
     def barrier(self) -> None:
@@ -373,41 +359,20 @@ class _RemoteComm(Comm):
         return float(self._ask("now"))
 
     def _meet(self, name: str, size: Described | None) -> None:
-        self._ask("meet", name=name, size=size)
+        self._ask("meet", name, size)
 
     def _part(self) -> None:
         self._ask("part")
 
     def compute(self, work: Any = None, seconds: Any = None) -> Any:
         if not callable(work):
-            return self._ask("compute", work=work, seconds=seconds)
+            return self._ask("compute", work, seconds)
         value = work()
-        self._ask("compute", work="has run", seconds=seconds)
+        self._ask("compute", "has run", seconds)
         return value
 
     def _spend(self, fn: Callable[[], Any] | None, seconds: float | None) -> Any:
         raise NotImplementedError("compute() asks the grader")
-
-
-class _Request:
-    """A message under way, known to the grader by its number."""
-
-    def __init__(self, comm: _RemoteComm, number: int, into: Any = None) -> None:
-        self._comm, self._number, self._into = comm, number, into
-
-    def wait(self) -> Any:
-        came = self._comm._ask("wait", number=self._number)
-        return None if self._into is None else _fill(self._into, came)
-
-
-def _fill(into: Any, came: Any) -> Any:
-    if is_torch(into):
-        import torch
-
-        into.copy_(torch.from_numpy(came).reshape(into.shape))
-    elif came is not None:
-        into[...] = came.reshape(into.shape)
-    return into
 
 
 def _run(source: str, where: str, names: dict[str, Any]) -> None:

@@ -20,23 +20,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit import checks
+from labkit.comm.errors import text_of
 from labkit_book.problems import asking, wire
 from labkit_book.problems.asking import KILLED, NO_ANSWER, NO_RESULT, TIMEOUT, Ended, GraderFailure
 
 Message = dict[str, Any]
-Serve = Callable[[Message], Message]
 LIBSECCOMP = "libseccomp.so.2"
+MOST_ASKED = 800_000  # bytes of what an answer puts to a judge's function
 START_S = 60.0  # to start the server, the import of torch from a cold disk included
 # each thread's own arena would take 64 MB of the address space that is limited
 _LIBRARIES = ("OMP", "OPENBLAS", "MKL")
-_ONE = (*(f"{name}_NUM_THREADS" for name in _LIBRARIES), "MALLOC_ARENA_MAX", "PYTHONDONTWRITEBYTECODE")
-_ENVIRONMENT = dict.fromkeys(_ONE, "1") | {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "MPLBACKEND": "agg"}
+_ONE = (*(f"{name}_NUM_THREADS" for name in _LIBRARIES), "MALLOC_ARENA_MAX")
+_ENVIRONMENT = dict.fromkeys(_ONE, "1") | {"LANG": "C.UTF-8", "MPLBACKEND": "agg"}
+_PATH = "/usr/bin:/bin"
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _OWN = "/answer"  # an answer's temporary folder
@@ -105,15 +106,14 @@ class Zygote:
         withheld: Sequence[str] = (),
         trust: bool = False,
     ) -> None:
-        self.limits, self._opened = limits or Limits(), ExitStack()
+        self.limits = limits or Limits()
         self._control, theirs = socket.socketpair()
+        self._control.settimeout(START_S)
         self._replies = self._control.makefile("rb")
-        self._errors = self._opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        own, walls = _OWN, _walls([_SETS, *hide])
-        if trust:
-            own, walls = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="labkit-answers-")), []
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (both live as long as the server)
+        self._folder = tempfile.TemporaryDirectory(prefix="labkit-answers-")
         self._server = subprocess.Popen(
-            [*walls, sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
+            [*_walls([_SETS, *hide], trust), sys.executable, "-IB", "-c", _BOOT, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -123,38 +123,19 @@ class Zygote:
             start_new_session=True,  # ^C is the grader's to handle
         )
         theirs.close()
-        self._control.settimeout(START_S)
-        self._order({"setup": setup, "withheld": list(withheld), "own": own, "walls": not trust})
+        own = self._folder.name if trust else _OWN
+        self.order({"setup": setup, "withheld": list(withheld), "own": own, "walls": not trust})
 
-    def fork(self, memory_bytes: int) -> Child:
-        """A new process for an answer, with so much memory beyond what Python takes. Raises GraderFailure."""
-        mine, theirs = socket.socketpair()
-        child = Child(self, Line(mine, self.limits.answer_bytes))
-        with theirs:
-            order = {"fork": memory_bytes, "limits": vars(self.limits)}
-            child.pid = self._order(order, theirs.fileno(), child.output.fileno())
-        return child
-
-    def end(self, pid: int, grace_s: float = 0.0) -> tuple[int | None, float]:
-        """End a process, with all that it has started, and wait until it is gone. grace_s: how long it may take over it.
-
-        Returns its exit code, None if it had to be killed, and its processor time.
-        """
-        code, used_s = self._order({"end": pid, "grace_s": grace_s})
-        return code, used_s
-
-    def _order(self, order: Message, *fds: int) -> Any:
+    def order(self, order: Message, *fds: int) -> Any:
         """Have the server do something; its reply. Raises GraderFailure."""
         try:
             socket.send_fds(self._control, [json.dumps(order).encode() + b"\n"], fds)
             return json.loads(self._replies.readline())
         except (OSError, ValueError):
             self._end()
-            if not self._errors.closed:
-                self._errors.seek(0)
-                self._complaints = self._errors.read().decode(errors="replace").strip()[-2000:]
-            self._opened.close()
-            raise GraderFailure(f"the fork server does not answer: {self._complaints}") from None
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip()[-2000:]
+            raise GraderFailure(f"the fork server does not answer: {said}") from None
 
     def _end(self) -> None:
         """End the server and all that is left behind its walls."""
@@ -171,19 +152,24 @@ class Zygote:
 
     def __exit__(self, *_: object) -> None:
         self._end()
-        self._opened.close()
+        self._errors.close()
+        self._folder.cleanup()
 
 
 class Child:
-    """One process of an answer. The grader never waits for it without a deadline, and believes nothing it says.
+    """A new process of an answer. The grader never waits for it without a deadline, and believes nothing it says.
 
-    output: the file that it prints to, which grows no larger than any of its files.
+    memory_bytes: beyond what Python takes. output: the file that it prints to, which grows no larger than any of its files.
     """
 
-    def __init__(self, zygote: Zygote, line: Line) -> None:
-        self._zygote, self.line, self.pid = zygote, line, 0
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+    def __init__(self, zygote: Zygote, memory_bytes: int) -> None:
+        mine, theirs = socket.socketpair()
+        self._zygote, self.line = zygote, Line(mine, zygote.limits.answer_bytes)
         self._ended: tuple[int | None, float] | None = None
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+        with theirs:
+            order = {"fork": memory_bytes, "limits": vars(zygote.limits)}
+            self.pid = zygote.order(order, theirs.fileno(), self.output.fileno())
 
     def printed(self) -> str:
         """What it has printed so far. Raises Ended when it is too much."""
@@ -201,28 +187,31 @@ class Child:
         if said["op"] != "ready":
             raise GraderFailure(f"an answer's process could not be closed off: {said.get('message')}")
 
-    def converse(self, message: Message, serve: Serve, until: float, functions: Any = None) -> Message:
-        """Send an order and return what comes back; questions in between are put to ``serve``. Raises Ended.
+    def converse(self, message: Message, until: float, most: float = MOST_ASKED) -> Message:
+        """Send an order and return what comes back; its functions stay here, and are called when asked for by number.
 
-        until: the deadline, of ``time.monotonic()``. functions: collects the callables of the message, for ``serve``.
+        until: the deadline, of ``time.monotonic()``. most: bytes of a call's arguments. Raises Ended.
         """
+        functions = list[Callable[..., Any]]()
         frame = wire.encode(message, functions)
-        while True:
-            reply = self._exchange(frame, until)
-            if reply["op"] != "ask":
-                return reply
-            try:
-                frame = wire.encode(serve(reply))
-            except wire.Unfit as error:
-                frame = wire.encode({"op": "refused", "type": "ValueError", "message": str(error)})
+        while (reply := self._exchange(frame, until))["op"] == "ask":
+            number, args = reply.get("number"), reply.get("args")
+            if not isinstance(args, tuple) or type(number) is not int or not 0 <= number < len(functions):
+                raise Ended(NO_RESULT, NO_ANSWER)
+            frame = _called(functions[number], args, most)
+        return reply
 
-    def close(self) -> tuple[int | None, float]:
-        """End it, and wait until it is gone; how it ended, as ``Zygote.end`` says it."""
+    def end(self, grace_s: float = 0.0) -> tuple[int | None, float]:
+        """End it, with all that it has started; its exit code, None if it had to be killed, and its processor time."""
         if self._ended is None:
-            self._ended = self._zygote.end(self.pid)
+            self._ended = self._zygote.order({"end": self.pid, "grace_s": grace_s})
+        return self._ended
+
+    def close(self) -> None:
+        """End it, and wait until it is gone."""
+        self.end()
         self.line.sock.close()
         self.output.close()
-        return self._ended
 
     def _exchange(self, frame: bytes, until: float) -> Message:
         """Send a frame, unless it is empty, and return the next message. Raises Ended."""
@@ -232,10 +221,9 @@ class Child:
             reply = wire.decode(self.line.receive(until))
         except TimeoutError:
             self.printed()
-            raise Ended(
-                TIMEOUT, "it was still running at the deadline: an endless loop, or too slow"
-            ) from None
-        except EOFError:
+            said = "it was still running at the deadline: an endless loop, or too slow"
+            raise Ended(TIMEOUT, said) from None
+        except (EOFError, ConnectionError):
             self.printed()
             raise self._post_mortem() from None
         except ValueError as error:
@@ -247,9 +235,7 @@ class Child:
 
     def _post_mortem(self) -> Ended:
         """Why the line is dead."""
-        if self._ended is None:
-            self._ended = self._zygote.end(self.pid, grace_s=0.5)
-        code, used_s = self._ended
+        code, used_s = self.end(grace_s=0.5)
         if code is None:
             return Ended(NO_RESULT, "it cut its line to the grader before it had answered")
         if code >= 0:
@@ -263,11 +249,24 @@ class Child:
         return Ended(KILLED, f"its process was ended by {name}")
 
 
+def _called(function: Callable[..., Any], args: tuple, most: float) -> bytes:
+    """What a function returns or raises, as a frame."""
+    try:
+        if len(wire.encode(args)) > most:
+            raise ValueError(f"at most {most:,} bytes can be given to this function")
+        return wire.encode({"op": "value", "value": function(*args)})
+    except Ended:
+        raise
+    except Exception as error:
+        said = getattr(error, "message", "") or text_of(error)
+        return wire.encode({"op": "refused", "type": type(error).__name__, "message": said})
+
+
 class Line:
     """One end of the line between the grader and a process of an answer: frames of ``wire``, each behind its length.
 
     most: bytes of a frame that may come. until: the deadline, of ``time.monotonic()``; None: there is none. Raises EOFError
-    when the other end is gone, TimeoutError at the deadline, Unfit for too large a frame.
+    or ConnectionError when the other end is gone, TimeoutError at the deadline, Unfit for too large a frame.
     """
 
     def __init__(self, sock: socket.socket, most: int) -> None:
@@ -275,10 +274,7 @@ class Line:
 
     def send(self, frame: bytes, until: float | None = None) -> None:
         self._wait(until)
-        try:
-            self.sock.sendall(struct.pack(">Q", len(frame)) + frame)
-        except ConnectionError:
-            raise EOFError from None
+        self.sock.sendall(struct.pack(">Q", len(frame)) + frame)
 
     def receive(self, until: float | None = None) -> bytes:
         (size,) = struct.unpack(">Q", self._bytes(8, until))
@@ -290,10 +286,7 @@ class Line:
         data = bytearray()
         while len(data) < n:
             self._wait(until)
-            try:
-                some = self.sock.recv(min(n - len(data), 1 << 20))
-            except ConnectionError:
-                some = b""
+            some = self.sock.recv(min(n - len(data), 1 << 20))
             if not some:
                 raise EOFError
             data += some
@@ -306,13 +299,13 @@ class Line:
         self.sock.settimeout(left)
 
 
-def _walls(hide: Sequence[Path | str]) -> list[str]:
+def _walls(hide: Sequence[Path | str], trust: bool) -> list[str]:
     """The command that puts walls round another: Python, its packages and ours, and nothing of what is to be hidden."""
+    if trust:
+        return []
     # The fork server needs the right to give each process namespaces of its own.
     told = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-add", "CAP_SYS_ADMIN"]
-    told += ["--clearenv", "--tmpfs", _OWN, "--setenv", "HOME", _OWN, "--setenv", "TMPDIR", _OWN]
-    for name, value in _ENVIRONMENT.items():
-        told += ["--setenv", name, value]
+    told += ["--tmpfs", _OWN, "--setenv", "HOME", _OWN, "--setenv", "TMPDIR", _OWN, "--setenv", "PATH", _PATH]
     python = sorted({sys.prefix, sys.base_prefix, *site.getsitepackages()})
     shown = [*_SYSTEM, *python, *(f"{_HOME}/{name}" for name in ("labkit", "labkit_book"))]
     for path in shown:
