@@ -7,8 +7,6 @@ Standard output is the table; progress and everything else goes to standard erro
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,9 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GraderFailure as error:
         _note(f"GRADER_ERROR: the grader cannot work here, nothing was graded: {error}")
         return GRADER_ERROR
-    except BrokenPipeError:  # the table's reader has left, as `head` does; everything is stored by then
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
     except OSError as error:
         _note(f"labkit_book.grader: {error}; what is stored stays, and the next run takes it up")
         return STOPPED
@@ -57,10 +52,9 @@ def _grade(args: argparse.Namespace) -> int:
     if plan.trust:
         print("NO WALLS: nothing kept these answers from the machine's files, the key among them (--trust)")
     print(table(rows), flush=True)
-    if waiting := sum(r.has("NEEDS_HUMAN") for r in rows):
-        _note(f"{waiting} of {len(rows)} rows wait for a human: ? in the table, and the answers in feedback/")
+    waiting, failed = (sum(r.has(status) for r in rows) for status in ("NEEDS_HUMAN", "GRADER_ERROR"))
+    _note(f"{waiting} of {len(rows)} rows wait for a human: ? in the table, and the answers in feedback/")
     _note(f"gradebook.csv, feedback/ and grades.jsonl are in {args.out}")
-    failed = sum(r.has("GRADER_ERROR") for r in rows)
     if failed:
         _note(f"GRADER_ERROR on {failed} rows: run the same command again to try these once more")
     return GRADER_ERROR if failed else OK
@@ -86,8 +80,7 @@ def _graded(plan: Plan, record: Record, submissions: list[Submission], jobs: int
     """The rows of all submissions, those stored by an earlier run among them. Raises GraderFailure."""
     _note(f"{len(submissions)} submissions, {jobs} at a time")
     if plan.seed < 1 << 64:
-        said = "the questions of a seed as short as this can be found by searching"
-        _note(f"{said}: for a grade that counts, give none")
+        _note("questions of a seed so short can be found by searching: for a grade that counts, give none")
     done = {s.name: rows for s in submissions if (rows := record.load(s))}
     _note(f"{len(done)} of them are graded already")
     left = [s for s in submissions if s.name not in done]
@@ -133,6 +126,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a ^C
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not show every character
     sys.exit(main())

@@ -1,8 +1,7 @@
 """Many submissions: the self-test first, then every exercise of every notebook, a process for each submission.
 
-There is a row for every submission, whatever is in it. A process is forked from this one, with all that it has loaded, and
-may die, hang or want more memory than there is for it: then its submission's row says so, and no other is lost with it. All
-processes end when this one does, however it ends.
+A process is forked from this one, with all that it has loaded, and may die, hang or want more memory than there is for it:
+then its submission's row says so, and no other is lost with it. All processes end when this one does, however it ends.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from labkit_book.grader.zygote import Limits, Zygote
 from labkit_book.problems.asking import GraderFailure
 from labkit_book.problems.exercise import Exercise
 
-SUBMISSION_S = 300.0  # for all of one notebook
-_STOP = (signal.SIGINT, signal.SIGTERM)
+SUBMISSION_S = 300.0  # for all of one notebook, which ends itself in time;
+LIMIT_S = 2 * SUBMISSION_S  # a grader that is not through long after that has failed
 MEMORY_BYTES = 150_000_000  # that a process of the grader may take beyond the 150 MB with which it begins
 
 
@@ -74,9 +73,9 @@ class Graders:
         return keys
 
     def only(self, submissions: Sequence[Submission]) -> None:
-        """Know, from here on, no other sets than those that occur among the submissions, asked for or not."""
+        """Know, from here on, no other sets than those that occur among the submissions."""
         met = set[str]()
-        for _, names in self._each(self._sets_in, submissions):
+        for _, names in in_processes(self._sets_in, submissions, self.jobs):
             met |= set() if isinstance(names, Lost) else names
         self.books = {name: book for name, book in self.books.items() if name in met}
         for line in "\n".join(book.setup for book in self.books.values()).splitlines():
@@ -87,19 +86,14 @@ class Graders:
     def selftest(self) -> Iterator[str]:
         """Yields what is wrong: every reference must get full marks and every mutant less."""
         ids = [id for book in self.books.values() for id in book.exercises]
-        for i, problems in self._each(self._tested, ids):
-            yield from [f"{ids[i]}: {problems.why}"] if isinstance(problems, Lost) else problems
+        for i, problems in in_processes(self._tested, ids, self.jobs):
+            yield from [f"{ids[i]}: {problems}"] if isinstance(problems, Lost) else problems
 
     def grade(self, submissions: Sequence[Submission]) -> Iterator[tuple[Submission, list[Row]]]:
         """Yields each submission with its rows, as they come; every submission comes, and with at least one row."""
-        for i, rows in self._each(self.rows, submissions):
+        for i, rows in in_processes(self.rows, submissions, self.jobs):
             s = submissions[i]
-            lost = isinstance(rows, Lost)
-            yield s, [Row(s.student, s.name, "", "GRADER_ERROR", rows.why)] if lost else rows
-
-    def _each(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        # A submission ends itself in time; a grader that is not through long after that has failed.
-        return in_processes(work, tasks, self.jobs, 2 * SUBMISSION_S)
+            yield s, [Row(s.student, s.name, "", "GRADER_ERROR", rows)] if isinstance(rows, Lost) else rows
 
     def _sets_in(self, s: Submission) -> set[str]:
         with suppress(Unreadable):
@@ -175,30 +169,27 @@ def flag_all(rows: Sequence[Row]) -> list[Row]:
 # -- a process for each task -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A task without an answer, and why."""
-
-    why: str
+class Lost(str):
+    """Why there is no answer to a task."""
 
 
 def in_processes(
-    work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int, limit_s: float
+    work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int, limit_s: float = LIMIT_S
 ) -> Iterator[tuple[int, Any]]:
     """Yields (number of the task, ``work(task)`` or Lost) as they come. jobs: at a time; limit_s: seconds for each."""
     waiting = list(enumerate(tasks))[::-1]
     running: dict[Any, tuple[int, Any, float]] = {}  # by its pipe: the number, the process, and until when
     # Python loses a ^C in the middle of a fork, and in a finalizer, so none is let in but where we wait.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 number, task = waiting.pop()
                 pipe, process = _begun(work, task)
                 running[pipe] = number, process, time.monotonic() + limit_s
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
             ready = wait(list(running), timeout=1.0)
-            signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             late = [pipe for pipe, (_, _, until) in running.items() if time.monotonic() > until]
             for pipe in {*ready, *late}:
                 number, process, _ = running.pop(pipe)
@@ -206,7 +197,7 @@ def in_processes(
     finally:
         for pipe, (_, process, _) in running.items():
             _ended(pipe, process)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def _begun(work: Callable[[Any], Any], task: Any) -> tuple[Any, Any]:
@@ -234,8 +225,7 @@ def _ended(pipe: Any, process: Any) -> Any:
 
 def _main(work: Callable[[Any], Any], task: Any, pipe: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that waits
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     if sys.platform == "linux":
         die_with_parent()
         _limit_memory()

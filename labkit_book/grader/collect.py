@@ -1,10 +1,9 @@
 """Which files are submissions, whose, and what is in them.
 
-Each entry of a folder is a student: a notebook (the student is its name without the ending) or a folder with notebooks at
-any depth (the student is the folder's name). A notebook with a problem set's own name, as ``10_3_exercises (1).ipynb``, is
-of the student after whom its folder is called. Nothing handed in is left out: what is no notebook has its ``problem``. Links
-are not followed: they could lead to somebody else's work. Files are opened here and nowhere else, as nbformat 4
-(https://nbformat.readthedocs.io), of which outputs are ignored.
+Each entry of a folder is a student: a notebook, called like the student, or a folder with notebooks at any depth. A notebook
+with a problem set's own name, as ``10_3_exercises (1).ipynb``, is of the student after whom its folder is called. Nothing
+handed in is left out: what is no notebook has its ``problem``. Links are not followed: they could lead to somebody else's
+work. Files are opened here and nowhere else, as nbformat 4, of which outputs are ignored.
 """
 
 from __future__ import annotations
@@ -25,32 +24,17 @@ MAX_BYTES = 32_000_000  # of a notebook
 MAX_CODE = 500_000  # characters of it; a problem set has less than a tenth of that
 MAX_CELLS = 1000
 # 10_3_exercises, 10_3_exercises (1), 10_3 (1), a_exercises, 2_2-Copy1
-_GENERIC = re.compile(
-    r"(\d{1,2}([_.-]\d{1,2})?|[a-z])([ _-]?exercises)?[ _-]*(\(\d+\)|copy ?\d*)?", re.IGNORECASE
-)
-_OF_SYSTEMS = {
-    "__macosx",
-    "__pycache__",
-    ".ds_store",
-    "thumbs.db",
-    "desktop.ini",
-    ".venv",
-    ".idea",
-    ".vscode",
-}
+_GENERIC = re.compile(r"(?i)(\d{1,2}([_.-]\d{1,2})?|[a-z])([ _-]?exercises)?[ _-]*(\(\d+\)|copy ?\d*)?")
+_OF_SYSTEMS = ("._", ".~", ".git", ".ipynb_checkpoints", ".ds_store", ".venv", ".idea", ".vscode")
 
 
-class Unreadable(Exception):
+class Unreadable(ValueError):
     """This submission is not a notebook that can be graded; the message says why, in one sentence."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One file that somebody handed in.
-
-    student: whose. name: how reports call this file, unique among all. path: where it lies.
-    problem: "" or why it can't be a notebook at all.
-    """
+    """One file that student handed in. name: unique among all, for reports. problem: "" or why it can't be a notebook."""
 
     student: str
     name: str
@@ -102,35 +86,30 @@ def collect(paths: Iterable[Path | str], skip: Path) -> list[Submission]:
 
 def _of_entry(entry: Path) -> Iterator[Submission]:
     """The submissions of an entry of a folder; what lies in a student's folder beside notebooks is left alone."""
-    student, found = entry.name, [entry]
-    problem = "there is no notebook in this folder that can be read"
-    if entry.is_symlink() or not entry.is_dir():
-        student = entry.parent.name if _GENERIC.fullmatch(entry.stem) else entry.stem
-        problem = "this is not a notebook: its name does not end in .ipynb"
-    else:
+    student, found, problem = entry.name, list[Path](), ""
+    if entry.is_dir() and not entry.is_symlink():
         for here, folders, files in os.walk(entry):
             folders[:] = [f for f in folders if not _hidden(f)]
-            paths = [Path(here, name) for name in (*files, *folders) if not _hidden(name)]
-            found += [path for path in paths if path.suffix.lower() == ".ipynb" and not _is_folder(path)]
-        found = found[1:] or found
-    for path in found:
-        said = problem if path.suffix.lower() != ".ipynb" or _is_folder(path) else ""
-        said = "this is a link: hand in the file itself" if path.is_symlink() else said
+            found += [Path(here, f) for f in files if f.lower().endswith(".ipynb") and not _hidden(f)]
+        problem = "" if found else "there is no notebook in this folder that can be read"
+    else:
+        student = entry.parent.name if _GENERIC.fullmatch(entry.stem) else entry.stem
+        if entry.suffix.lower() != ".ipynb":
+            problem = "this is not a notebook: its name does not end in .ipynb"
+    for path in found or [entry]:
+        said = "this is a link: hand in the file itself" if path.is_symlink() else problem
         yield Submission(_plain(student), _plain(path.relative_to(entry.parent).as_posix()), path, said)
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 def _hidden(name: str) -> bool:
     """What systems leave in folders; a student's own file may well begin with a dot."""
-    return name.startswith(("._", ".~", ".git", ".ipynb_checkpoints")) or name.lower() in _OF_SYSTEMS
+    name = name.lower()
+    return name.startswith(_OF_SYSTEMS) or name in ("__macosx", "__pycache__", "thumbs.db", "desktop.ini")
 
 
 def _plain(name: str) -> str:
     """A name that can be printed and written into a file: one line, one form of each accent."""
-    name = unicodedata.normalize("NFC", printable(os.fsencode(name).decode("utf-8", "replace")))
+    name = unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "replace"))
     return "".join(c if c.isprintable() else "�" for c in name) or "(no name)"
 
 
@@ -154,8 +133,9 @@ def _counted(submissions: Iterable[Submission]) -> Iterator[Submission]:
 
 def read_cells(path: Path | str) -> list[Cell]:
     """The cells of the notebook at ``path``, in order. Raises Unreadable, and nothing else."""
+    data = content(path)
     try:
-        nb = json.loads(content(path).decode("utf-8-sig"))
+        nb = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError, MemoryError) as error:
         said = f"the file is no text in JSON ({type(error).__name__}), so it is no notebook"
         raise Unreadable(f"{said}: was the upload complete?") from None
@@ -203,5 +183,5 @@ def _cell(cell: Any, number: int) -> Cell:
 
 
 def printable(text: str) -> str:
-    """``text`` without what no file in UTF-8 can hold (halves of characters, bytes of a strange file name)."""
+    """``text`` without what no file in UTF-8 can hold, as halves of characters."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -37,12 +37,13 @@ from labkit.comm import errors
 from labkit.comm.base import Comm, Described, describe
 from labkit.comm.errors import described, text_of
 from labkit.comm.netns import die_with_parent
-from labkit_book.grader.zygote import LIBSECCOMP, Limits, Line, Message
+from labkit_book.grader.zygote import Limits, Line, Message
 from labkit_book.problems import wire
 from labkit_book.problems.asking import own_lines
 from labkit_book.problems.check import Verdict, check
 from labkit_book.problems.withheld import holder_of, replace_inplace, withhold_inplace
 
+LIBSECCOMP = "libseccomp.so.2"
 CELL_S = 3.0  # for another cell of the notebook, after which it is interrupted, as one is by hand
 _NOT_FOR_ANSWERS = ("labkit_book.problems.sets", "labkit_book.grader.key", "labkit_book.grader.batch")
 _LINE = 3  # its number among an answer's open files
@@ -76,7 +77,7 @@ def main(number: int) -> NoReturn:
     gc.collect()
     gc.freeze()  # what is there now is shared with the children for good
     while True:
-        control.sendall(json.dumps(reply).encode() + b"\n")
+        control.sendall(json.dumps(reply).encode())
         order, fds, _, _ = socket.recv_fds(control, 4096, 2)
         if not order:
             os._exit(0)

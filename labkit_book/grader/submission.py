@@ -1,11 +1,10 @@
 """From the cells of a notebook to a student's answers, one for each exercise of the set.
 
-A problem set marks each answer cell with a tag, ``exercise-10.5-1``. Only marked cells are taken. A cell that was split has
-its mark in both halves: they are taken together, in order. Where the marks are lost, the one cell that defines the name is
-taken. What cannot be decided is for a human: nothing found, or several definitions that differ.
-
-An answer may count on the imports of the notebook *as it was released*. It runs after those other cells of its notebook that
-give a value to a name it reads, or change what such a name stands for; and those that these need, in turn.
+A problem set marks each answer cell with a tag, ``exercise-10.5-1``. A cell that was split has its mark in both halves,
+which are taken together, in order. Where the marks are lost, the one cell that defines the name is taken. What cannot be
+decided is for a human: nothing found, or several definitions that differ. An answer may count on the imports of the
+notebook *as it was released*, and runs after those other cells that give a value to a name it reads, or change what such a
+name stands for; and those that these need, in turn.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from labkit_book.grader.collect import Cell, Unreadable, read_cells
+from labkit_book.grader.collect import Cell, read_cells
 from labkit_book.problems.catalogue import exercise_set
 from labkit_book.problems.exercise import Exercise
 
@@ -35,19 +34,14 @@ _DEFINE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 @dataclass(frozen=True)
 class _Answer:
-    """What was found for one exercise.
+    """What was found for one exercise."""
 
-    source: the student's code, or text where the exercise wants words. name: of the function or variable.
-    setup: the released notebook's own imports. cells: others of the notebook that it needs, (number, source). blank: the
-    cell is as it was handed out. note: "" or why a human has to decide, in a sentence for the student and whoever reads on.
-    """
-
-    source: str
-    name: str
-    setup: str = ""
-    cells: tuple[tuple[int, str], ...] = ()
-    blank: bool = False
-    note: str = ""
+    source: str  # the student's code, or text where the exercise wants words
+    name: str  # of the function or variable
+    setup: str = ""  # the released notebook's own imports
+    cells: tuple[tuple[int, str], ...] = ()  # others of the notebook that it needs: number and source
+    blank: bool = False  # whether the cell is as it was handed out
+    note: str = ""  # or why a human has to decide, in a sentence for the student and whoever reads on
 
 
 @dataclass(frozen=True)
@@ -61,26 +55,17 @@ class Released:
 
     @classmethod
     def load(cls, of: str, folder: Path | str) -> Released:
-        """The released notebook of a set in ``folder``. of: the set's name.
-
-        Raises ValueError, with one sentence, if it is not there or lacks the cell of an exercise.
-        """
-        path, exercises, stubs = released_path(of, folder), exercise_set(of), {}
-        try:
-            cells = read_cells(path)
-        except Unreadable as error:
-            raise ValueError(f"the released notebook of set {of}, {str(path)!r}: {error}") from None
+        """The released notebook of set ``of`` in ``folder``. Raises ValueError if it lacks an exercise's cell."""
+        cells, exercises, stubs = read_cells(released_path(of, folder)), exercise_set(of), {}
         code = _code(cells)
         names = {id: given for c in code for id, given in _CHECK.findall(c.source)}
         for id, exercise in exercises.items():
-            own = [c for c in cells if _MARK + id in c.tags]
-            if len(own) != 1:
-                raise ValueError(f"{str(path)!r} must have one cell marked {_MARK}{id}, but has {len(own)}")
-            above = [c for c in code if c.number < own[0].number and not any(_MARK in t for t in c.tags)]
+            (own,) = [c for c in cells if _MARK + id in c.tags]
+            above = [c for c in code if c.number < own.number and not any(_MARK in t for t in c.tags)]
             nodes = [node for c in above if (tree := _parsed(c.source)) for node in tree.body]
             setup = [ast.unparse(node) for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
             name = exercise.function or names.get(id, "")
-            stubs[id] = _Answer(own[0].plain, name, "\n".join(dict.fromkeys(setup)), blank=True)
+            stubs[id] = _Answer(own.plain, name, "\n".join(dict.fromkeys(setup)), blank=True)
         return cls(of, exercises, stubs, frozenset(c.plain for c in (*cells, *code)))
 
     @property
@@ -196,15 +181,13 @@ def _without_magics(source: str) -> str:
 
 @dataclass(frozen=True)
 class _Names:
-    """Those of a cell: those it gives a value, and of these those it imports; those whose objects it may change; those it
-    reads from outside. star: whether it imports all of something.
-    """
+    """Those of a cell."""
 
-    gives: set[str]
-    imports: set[str]
-    changes: set[str]
-    needs: set[str]
-    star: bool
+    gives: set[str]  # a value
+    imports: set[str]  # of these
+    changes: set[str]  # whose objects it may change
+    needs: set[str]  # from outside
+    star: bool  # whether it imports all of something
 
 
 @lru_cache(maxsize=4096)  # asked for every name of every problem set
@@ -246,12 +229,10 @@ def _changed(statement: ast.stmt) -> Iterator[str]:
 
 def _defines(source: str, name: str, filled: bool = False) -> bool:
     """Whether running ``source`` gives ``name`` a value. filled: by items too, as in ``name["a"] = 1``; not by imports."""
-    names, n = _names_of(source), re.escape(name)
-    if filled and re.search(rf"^\s*{n}\[.*\] *=(?!=)", source, re.M):
+    names = _names_of(source)
+    if filled and re.search(rf"^\s*{re.escape(name)}\[.*\] *=(?!=)", source, re.M):
         return True
-    if names is None:
-        return bool(re.search(rf"^(async +)?(def|class) +{n}\b|^{n} *=(?!=)", source, re.M))
-    return name in (names.gives - names.imports if filled else names.gives)
+    return names is not None and name in (names.gives - names.imports if filled else names.gives)
 
 
 def _needed(source: str, others: Sequence[Cell]) -> list[Cell]:

@@ -7,10 +7,8 @@ runs in a process that was never told what is right, so nothing that it does to 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import shutil
 import signal
 import site
 import socket
@@ -30,7 +28,6 @@ from labkit_book.problems import asking, wire
 from labkit_book.problems.asking import KILLED, NO_ANSWER, NO_RESULT, TIMEOUT, Ended, GraderFailure
 
 Message = dict[str, Any]
-LIBSECCOMP = "libseccomp.so.2"
 MOST_ASKED = 800_000  # bytes of what an answer puts to a judge's function
 START_S = 60.0  # to start the server, the import of torch from a cold disk included
 # each thread's own arena would take 64 MB of the address space that is limited
@@ -49,22 +46,18 @@ _BOOT = f"import sys; sys.path.append({str(_HOME)!r}); from labkit_book.grader.s
 
 @dataclass(frozen=True)
 class Limits:
-    """What one answer may use.
+    """What one answer may use."""
 
-    case_s, exercise_s: wall-clock seconds for one question, and for all of an exercise. cpu_s: seconds of processor time for
-    each process. memory_bytes: address space, beyond what Python and the packages take, shared by the processes that are
-    started together. output_bytes: printed text. answer_bytes: one message of it, and all that its workers send one another.
-    files_bytes: its temporary folder. threads: how many, where the system counts them (not for root).
-    """
-
-    case_s: float = asking.CASE_S
-    exercise_s: float = asking.EXERCISE_S
-    cpu_s: int = 30
-    memory_bytes: int = 1 << 30
-    output_bytes: int = 1_000_000
-    answer_bytes: int = wire.MOST_BYTES
-    files_bytes: int = 16_000_000
-    threads: int = 256
+    case_s: float = asking.CASE_S  # of the clock on the wall, for one question
+    exercise_s: float = asking.EXERCISE_S  # and for all of an exercise
+    cpu_s: int = 30  # of processor time, for each process
+    memory_bytes: int = (
+        1 << 30
+    )  # address space beyond what Python takes, for all processes of a question together
+    output_bytes: int = 1_000_000  # printed text
+    answer_bytes: int = wire.MOST_BYTES  # one message, and all that its workers send one another
+    files_bytes: int = 16_000_000  # its temporary folder
+    threads: int = 256  # where the system counts them (not for root)
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -73,29 +66,22 @@ class Limits:
 
 def require_walls() -> None:
     """Raises GraderFailure, with a sentence on what to install, where answers cannot be walled off."""
-    there = shutil.which("bwrap") is not None
     try:
-        ctypes.CDLL(LIBSECCOMP)
-    except OSError:
-        there = False
-    if not there:
-        raise GraderFailure(
-            "nothing here keeps answers from the key and everybody's work: `apt-get install bubblewrap libseccomp2`, "
-            "or give --trust if you trust everybody who handed in"
+        with Zygote() as zygote:
+            Child(zygote, zygote.limits.memory_bytes).hello()
+    except (GraderFailure, OSError) as error:
+        install = (
+            "`apt-get install bubblewrap libseccomp2`, or give --trust if you trust everybody who handed in"
         )
-    command = ["bwrap", "--unshare-all", "--cap-add", "CAP_SYS_ADMIN", "--ro-bind", "/", "/", "true"]
-    tried = subprocess.run(command, capture_output=True, text=True)
-    if tried.returncode:
-        said = tried.stderr.strip()
-        raise GraderFailure(f"bubblewrap does not work here ({said}): let it, or give --trust")
+        said = f"nothing here keeps answers from the key and everybody's work: {install} ({error})"
+        raise GraderFailure(said) from None
 
 
 class Zygote:
     """A fork server for the answers of one submission, behind walls of its own. Use as a context manager.
 
-    limits: what an answer may use. hide: paths that no answer may see, even if Python's packages are beneath them.
-    setup: imports, a line each, that no process shall have to do again. withheld: names of labkit, in whatever exercise.
-    trust: without walls, with limits alone. Raises GraderFailure if no server can be started.
+    hide: paths that no answer may see. setup: imports, a line each, that no process shall have to do again. withheld: names
+    of labkit, in whatever exercise. trust: limits alone. Raises GraderFailure if no server can be started.
     """
 
     def __init__(
@@ -109,7 +95,6 @@ class Zygote:
         self.limits = limits or Limits()
         self._control, theirs = socket.socketpair()
         self._control.settimeout(START_S)
-        self._replies = self._control.makefile("rb")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (both live as long as the server)
         self._folder = tempfile.TemporaryDirectory(prefix="labkit-answers-")
         self._server = subprocess.Popen(
@@ -129,8 +114,8 @@ class Zygote:
     def order(self, order: Message, *fds: int) -> Any:
         """Have the server do something; its reply. Raises GraderFailure."""
         try:
-            socket.send_fds(self._control, [json.dumps(order).encode() + b"\n"], fds)
-            return json.loads(self._replies.readline())
+            socket.send_fds(self._control, [json.dumps(order).encode()], fds)
+            return json.loads(self._control.recv(4096))
         except (OSError, ValueError):
             self._end()
             self._errors.seek(0)
@@ -139,7 +124,6 @@ class Zygote:
 
     def _end(self) -> None:
         """End the server and all that is left behind its walls."""
-        self._replies.close()
         self._control.close()
         try:
             self._server.wait(10)
