@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from labkit.comm import LaunchError, Mismatch, launch
-from labkit.comm.base import DTYPES, Comm
+from labkit.comm.base import DTYPES, Comm, describe
 from labkit.comm.errors import described
 from labkit.comm.simulated import Simulated
 from labkit_book.grader.results import Outcome
@@ -44,10 +44,9 @@ def grade_one(
 ) -> Outcome:
     """Grade one answer.
 
-    source: the cells that make it, as text; setup: what the released notebook imports before; cells: other cells that it
-        needs, (number, source). name: what the function or the variable is called there; None: ``exercise.function``.
-    cases: the questions; None: those that ``seed`` draws.
-    Returns an ``Outcome`` whatever the answer does. Raises GraderFailure where no process can be had for it.
+    source: the cells that make it; setup: what the released notebook imports before; cells: others that it needs, by number.
+    name: what the function or the variable is called there; None: ``exercise.function``. cases: None: those that ``seed``
+    draws. Returns an ``Outcome`` whatever the answer does. Raises GraderFailure where no process can be had for it.
     """
     cases = exercise.cases(np.random.default_rng(seed)) if cases is None else cases
     order: Message = {"op": "load", "setup": setup, "cells": [list(cell) for cell in cells], "source": source}
@@ -164,7 +163,7 @@ class _Router:
 
     def __init__(self, comm: Comm, most: int, clock: bool) -> None:
         self.comm, self.left, self.clock = comm, most, clock
-        self.requests, self.meetings = list[Any](), list[Any]()
+        self.requests, self.meetings = list[Any](), ExitStack()
         self.error: Exception | None = None
         own = (self.isend, self.irecv, self.wait, self.recv_any, self.meet, self.part, self.compute)
         self.calls = {call.__name__: partial(self._do, call) for call in (*own, comm.barrier, comm.now)}
@@ -178,9 +177,7 @@ class _Router:
             raise
 
     def isend(self, data: Any, to: Any) -> int:
-        if not isinstance(data, np.ndarray):
-            raise TypeError(f"data must be a numpy array, got {type(data).__name__}")
-        self._carry(data.nbytes)
+        self._carry(describe(data, "data").nbytes)
         self.requests.append(self.comm.isend(data, to))
         return len(self.requests) - 1
 
@@ -189,8 +186,6 @@ class _Router:
         return len(self.requests) - 1
 
     def wait(self, number: Any) -> Any:
-        if type(number) is not int or not 0 <= number < len(self.requests):
-            raise Ended(NO_RESULT, NO_ANSWER)
         return self.requests[number].wait()
 
     def recv_any(self, size: Any) -> tuple[int, Any]:
@@ -198,15 +193,11 @@ class _Router:
         return self.comm.recv_any(buffer), buffer
 
     def meet(self, name: Any, size: Any) -> None:
-        n, dtype = (None, None) if size is None else _n_and_dtype(size)
-        x = None if n is None else np.broadcast_to(np.zeros((), dtype), n)
-        meeting = self.comm.collective(str(name)[:80], x)
-        meeting.__enter__()
-        self.meetings.append(meeting)
+        x = None if size is None else _of_size(size)
+        self.meetings.enter_context(self.comm.collective(str(name)[:80], x))
 
     def part(self) -> None:
-        if self.meetings:
-            self.meetings.pop().__exit__(None, None, None)
+        self.meetings.close()
 
     def compute(self, work: Any, seconds: Any) -> Any:
         ran = work == "has run"  # already, in the worker's process: here it is no work
@@ -218,9 +209,9 @@ class _Router:
         return self.comm.compute((lambda: None) if ran else work, seconds=seconds)
 
     def _buffer(self, size: Any) -> np.ndarray:
-        n, dtype = _n_and_dtype(size)
-        self._carry(n * dtype.itemsize)
-        return np.empty(n, dtype)
+        like = _of_size(size)
+        self._carry(like.nbytes)
+        return np.empty(like.shape, like.dtype)
 
     def _carry(self, nbytes: int) -> None:
         self.left -= nbytes
@@ -228,12 +219,12 @@ class _Router:
             raise Ended(KILLED, f"rank {self.comm.rank} sent and received more than the grader carries")
 
 
-def _n_and_dtype(size: Any) -> tuple[int, np.dtype]:
-    """What ``describe`` says of a buffer: elements and numpy dtype. Raises TypeError where numpy has none."""
+def _of_size(size: Any) -> np.ndarray:
+    """What ``describe`` has described, without taking memory for it. Raises TypeError for a dtype not numpy's."""
     n, code = size[:2]
     if type(n) is not int or type(code) is not int or not (0 <= n < 2**48 and 0 < code < len(DTYPES)):
         raise Ended(NO_RESULT, NO_ANSWER)
-    return n, np.dtype(DTYPES[code])
+    return np.broadcast_to(np.zeros((), DTYPES[code]), n)
 
 
 def _value(reply: Message) -> Any:
@@ -253,8 +244,7 @@ def _problem(reply: Message) -> Exception:
     if "NotImplementedError" in kinds:
         return NotImplementedError(said)
     if "MemoryError" in kinds:
-        more = "it asked for more memory than there is for an answer"
-        return Ended(KILLED, f"{more}: {said}".rstrip(": "))
+        return Ended(KILLED, f"it asked for more memory than there is for an answer: {said}".rstrip(": "))
     if "SystemExit" in kinds or "GeneratorExit" in kinds:
         return Ended(NO_RESULT, "it called exit before it had answered: take that out")
     if "Wrong" in kinds:

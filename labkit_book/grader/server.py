@@ -1,10 +1,9 @@
 """Inside the walls: the fork server, and what the process of an answer does.
 
-The server is a fresh interpreter that has met numpy and labkit and no student. It runs no answer itself. The grader's orders
-are lines of JSON: to fork a process, with the answer's end of their line and the file for its output, or to end one and say
-how it ended. A process is the first of a pid namespace, so what it has started ends with it. It knows questions, and nothing
-of what is right. The answer may have rewritten all of this, so the grader believes no more of what comes than "that is its
-answer".
+The server is a fresh interpreter that has met numpy and labkit and no student. It runs no answer itself. The grader orders
+it to fork a process, with the answer's end of their line and the file for its output, or to end one and say how it ended.
+A process is the first of a pid namespace, so what it has started ends with it. It knows questions, and nothing of what is
+right. The answer may have rewritten all of this: the grader believes no more of what comes than "that is its answer".
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def main(number: int) -> NoReturn:
     for line in spec["setup"].splitlines():
         with contextlib.suppress(ImportError):  # then answers hear of it
             exec(line, {})
-    for path in _written_in(spec["withheld"]) if spec["walls"] else ():
+    for path in set(_written_in(spec["withheld"])) if spec["walls"] else ():
         _libc("mount", os.devnull.encode(), path.encode(), None, ctypes.c_ulong(_BIND), None)
     for name in _NOT_FOR_ANSWERS:
         sys.modules[name] = None  # type: ignore[assignment]
@@ -83,7 +82,7 @@ def main(number: int) -> NoReturn:
             os._exit(0)
         said = json.loads(order)
         if "end" in said:
-            reply = _end(said["end"], said["grace_s"], spec["walls"])
+            reply = _end(said["end"], said["grace_s"])
         else:
             reply = _fork(spec, Limits(**said["limits"]), base + said["fork"], *fds)
 
@@ -107,17 +106,17 @@ def _fork(spec: dict[str, Any], limits: Limits, memory: int, line: int, output: 
     return pid
 
 
-def _end(pid: int, grace_s: float, walls: bool) -> tuple[int | None, float]:
+def _end(pid: int, grace_s: float) -> tuple[int | None, float]:
     """End a process; its exit code, None if it had not ended by itself, and its seconds of processor time."""
     until = time.monotonic() + grace_s
     by_itself, status, usage = os.wait4(pid, os.WNOHANG)
     while not by_itself and time.monotonic() < until:
         time.sleep(0.01)
         by_itself, status, usage = os.wait4(pid, os.WNOHANG)
-    kill = os.kill if walls else os.killpg
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # what it has started where no walls are
+        os.killpg(pid, signal.SIGKILL)
     if not by_itself:
+        os.kill(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status) if by_itself else None
     return code, usage.ru_utime + usage.ru_stime
@@ -125,14 +124,12 @@ def _end(pid: int, grace_s: float, walls: bool) -> tuple[int | None, float]:
 
 def _written_in(names: list[str]) -> Iterator[str]:
     """The files, source and compiled, in which these names of labkit are written; their modules are imported by this."""
-    modules = set()
     for full in names:
         with contextlib.suppress(ImportError):  # what it needs is not here, for answers neither
             holder, name = holder_of(full)
-            modules.add((holder if isinstance(holder, type) else getattr(holder, name)).__module__)
-    for source in {Path(str(sys.modules[module].__file__)) for module in modules}:
-        yield str(source)
-        yield from map(str, source.parent.glob(f"__pycache__/{source.stem}.*.pyc"))
+            module = (holder if isinstance(holder, type) else getattr(holder, name)).__module__
+            source = Path(str(sys.modules[module].__file__))
+            yield from map(str, (source, *source.parent.glob(f"__pycache__/{source.stem}.*.pyc")))
 
 
 def _address_space() -> int:
@@ -164,7 +161,6 @@ def _begin(own: str, walls: bool, limits: Limits, memory: int, line: int, output
         os.dup2(output, 2)
         os.dup2(line, _LINE)
         os.closerange(_LINE + 1, 4096)
-        sys.stdin = os.fdopen(0, closefd=False)
         sys.stdout, sys.stderr = (os.fdopen(fd, "w", 1, errors="replace", closefd=False) for fd in (1, 2))
         os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = own
         answer = _Answer(Line(socket.socket(fileno=_LINE), sys.maxsize), limits.answer_bytes)
@@ -214,9 +210,8 @@ def _forbid() -> None:
     def refuse(name: str, *when: _Compared, code: int = errno.EPERM) -> None:
         number = library.seccomp_syscall_resolve_name(name.encode())
         action = ctypes.c_uint32(0x00050000 | code)  # SCMP_ACT_ERRNO
-        failed = library.seccomp_rule_add_array(
-            rules, action, number, len(when), (_Compared * len(when))(*when)
-        )
+        compared = (_Compared * len(when))(*when)
+        failed = library.seccomp_rule_add_array(rules, action, number, len(when), compared)
         if failed and number != -1:  # -1: a call that this libseccomp does not know
             raise OSError(-failed, f"the filter of system calls does not take {name}")
 

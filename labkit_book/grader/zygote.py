@@ -31,8 +31,7 @@ Message = dict[str, Any]
 MOST_ASKED = 800_000  # bytes of what an answer puts to a judge's function
 START_S = 60.0  # to start the server, the import of torch from a cold disk included
 # each thread's own arena would take 64 MB of the address space that is limited
-_LIBRARIES = ("OMP", "OPENBLAS", "MKL")
-_ONE = (*(f"{name}_NUM_THREADS" for name in _LIBRARIES), "MALLOC_ARENA_MAX")
+_ONE = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
 _ENVIRONMENT = dict.fromkeys(_ONE, "1") | {"LANG": "C.UTF-8", "MPLBACKEND": "agg"}
 _PATH = "/usr/bin:/bin"
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
@@ -51,9 +50,7 @@ class Limits:
     case_s: float = asking.CASE_S  # of the clock on the wall, for one question
     exercise_s: float = asking.EXERCISE_S  # and for all of an exercise
     cpu_s: int = 30  # of processor time, for each process
-    memory_bytes: int = (
-        1 << 30
-    )  # address space beyond what Python takes, for all processes of a question together
+    memory_bytes: int = 1 << 30  # address space beyond Python's, for all processes of a question together
     output_bytes: int = 1_000_000  # printed text
     answer_bytes: int = wire.MOST_BYTES  # one message, and all that its workers send one another
     files_bytes: int = 16_000_000  # its temporary folder
@@ -70,11 +67,9 @@ def require_walls() -> None:
         with Zygote() as zygote:
             Child(zygote, zygote.limits.memory_bytes).hello()
     except (GraderFailure, OSError) as error:
-        install = (
-            "`apt-get install bubblewrap libseccomp2`, or give --trust if you trust everybody who handed in"
-        )
-        said = f"nothing here keeps answers from the key and everybody's work: {install} ({error})"
-        raise GraderFailure(said) from None
+        said = "nothing here keeps answers from the key and everybody's work"
+        do = "`apt-get install bubblewrap libseccomp2`, or give --trust if you trust everybody who handed in"
+        raise GraderFailure(f"{said}: {do} ({error})") from None
 
 
 class Zygote:
