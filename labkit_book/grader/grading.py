@@ -113,7 +113,7 @@ class _Session:
         for _ in range(K - ready):
             self.children.append(Child(self.zygote, limits.memory_bytes // K))
         for child in self.children:  # all of them may answer at once
-            child.line.most = limits.answer_bytes // K
+            child.most = limits.answer_bytes // K
         return any(self._load(child) for child in self.children[ready:])
 
     def _load(self, child: Child) -> bool:

@@ -28,6 +28,7 @@ import time
 import traceback
 import types
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,7 +37,7 @@ from labkit.comm import errors
 from labkit.comm.base import Comm, Described, describe
 from labkit.comm.errors import described, text_of
 from labkit.comm.netns import die_with_parent
-from labkit_book.grader.zygote import Limits, Line, Message
+from labkit_book.grader.zygote import Limits, Message
 from labkit_book.problems import wire
 from labkit_book.problems.asking import own_lines
 from labkit_book.problems.check import Verdict, check
@@ -163,7 +164,7 @@ def _begin(own: str, walls: bool, limits: Limits, memory: int, line: int, output
         os.closerange(_LINE + 1, 4096)
         sys.stdout, sys.stderr = (os.fdopen(fd, "w", 1, errors="replace", closefd=False) for fd in (1, 2))
         os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = own
-        answer = _Answer(Line(socket.socket(fileno=_LINE), sys.maxsize), limits.answer_bytes)
+        answer = _Answer(Connection(_LINE), limits.answer_bytes)
         try:
             _lock_in(own, walls, limits, memory)
         except OSError as error:
@@ -235,7 +236,7 @@ def _libc(name: str, *args: object) -> None:
 class _Answer:
     """An answer, loaded and then asked. line: to the grader; most: bytes in a message."""
 
-    def __init__(self, line: Line, most: int) -> None:
+    def __init__(self, line: Connection, most: int) -> None:
         self.line, self.most, self.lock = line, most, threading.RLock()
         self.value: Any = None
         self.notes = list[str]()
@@ -256,11 +257,11 @@ class _Answer:
         frame = wire.encode(message, functions)
         if len(frame) > self.most:
             raise wire.Unfit(f"a message of {len(frame):,} bytes, where {self.most:,} are the most")
-        self.line.send(frame)
+        self.line.send_bytes(frame)
 
     def receive(self) -> Any:
         """The next message, in which functions are called here and run there."""
-        return wire.decode(self.line.receive(), self._function)
+        return wire.decode(self.line.recv_bytes(), self._function)
 
     def _function(self, number: int) -> Callable[..., Any]:
         def ask(*args: Any) -> Any:

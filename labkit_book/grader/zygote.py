@@ -12,13 +12,15 @@ import os
 import signal
 import site
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -138,13 +140,15 @@ class Zygote:
 class Child:
     """A new process of an answer. The grader never waits for it without a deadline, and believes nothing it says.
 
-    memory_bytes: beyond what Python takes. output: the file that it prints to, which grows no larger than any of its files.
+    memory_bytes: beyond what Python takes. most: bytes that it may say at once. output: the file that it prints to, which
+    grows no larger than any of its files.
     """
 
     def __init__(self, zygote: Zygote, memory_bytes: int) -> None:
-        mine, theirs = socket.socketpair()
-        self._zygote, self.line = zygote, Line(mine, zygote.limits.answer_bytes)
-        self._ended: tuple[int | None, float] | None = None
+        self._sock, theirs = socket.socketpair()
+        self._zygote, self._line = zygote, Connection(os.dup(self._sock.fileno()))
+        self._late, self._ended = False, None
+        self.most = zygote.limits.answer_bytes
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         with theirs:
             order = {"fork": memory_bytes, "limits": vars(zygote.limits)}
@@ -160,7 +164,8 @@ class Child:
     def hello(self) -> None:
         """Wait until it is closed off, before it sees any answer. Raises GraderFailure where that can't be done."""
         try:
-            said = self._exchange(b"", time.monotonic() + START_S)
+            with self._until(time.monotonic() + START_S):
+                said = self._exchange(b"")
         except Ended as error:
             raise GraderFailure(f"an answer's process did not come up: {error}") from None
         if said["op"] != "ready":
@@ -173,36 +178,48 @@ class Child:
         """
         functions = list[Callable[..., Any]]()
         frame = wire.encode(message, functions)
-        while (reply := self._exchange(frame, until))["op"] == "ask":
-            number, args = reply.get("number"), reply.get("args")
-            if not isinstance(args, tuple) or type(number) is not int or not 0 <= number < len(functions):
-                raise Ended(NO_RESULT, NO_ANSWER)
-            frame = _called(functions[number], args, most)
+        with self._until(until):
+            while (reply := self._exchange(frame))["op"] == "ask":
+                number, args = reply.get("number"), reply.get("args")
+                if type(number) is not int or not 0 <= number < len(functions) or type(args) is not tuple:
+                    raise Ended(NO_RESULT, NO_ANSWER)
+                frame = _called(functions[number], args, most)
         return reply
 
-    def end(self, grace_s: float = 0.0) -> tuple[int | None, float]:
+    def end(self, grace_s: float = 0.0) -> Any:
         """End it, with all that it has started; its exit code, None if it had to be killed, and its processor time."""
-        if self._ended is None:
-            self._ended = self._zygote.order({"end": self.pid, "grace_s": grace_s})
+        self._ended = self._ended or self._zygote.order({"end": self.pid, "grace_s": grace_s})
         return self._ended
 
     def close(self) -> None:
         """End it, and wait until it is gone."""
         self.end()
-        self.line.sock.close()
+        self._line.close()
+        self._sock.close()
         self.output.close()
 
-    def _exchange(self, frame: bytes, until: float) -> Message:
+    @contextmanager
+    def _until(self, deadline: float) -> Iterator[None]:
+        """Cut the line at the deadline, of ``time.monotonic()``, also where a half of a message has come."""
+        timer = threading.Timer(max(deadline - time.monotonic(), 0), self._cut)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _cut(self) -> None:
+        self._late = True
+        with suppress(OSError):  # closed already
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def _exchange(self, frame: bytes) -> Message:
         """Send a frame, unless it is empty, and return the next message. Raises Ended."""
         try:
             if frame:
-                self.line.send(frame, until)
-            reply = wire.decode(self.line.receive(until))
-        except TimeoutError:
-            self.printed()
-            said = "it was still running at the deadline: an endless loop, or too slow"
-            raise Ended(TIMEOUT, said) from None
-        except (EOFError, ConnectionError):
+                self._line.send_bytes(frame)
+            reply = wire.decode(self._line.recv_bytes(self.most))
+        except (OSError, EOFError):
             self.printed()
             raise self._post_mortem() from None
         except ValueError as error:
@@ -214,6 +231,8 @@ class Child:
 
     def _post_mortem(self) -> Ended:
         """Why the line is dead."""
+        if self._late:
+            return Ended(TIMEOUT, "it was still running at the deadline: an endless loop, or too slow")
         code, used_s = self.end(grace_s=0.5)
         if code is None:
             return Ended(NO_RESULT, "it cut its line to the grader before it had answered")
@@ -239,43 +258,6 @@ def _called(function: Callable[..., Any], args: tuple, most: float) -> bytes:
     except Exception as error:
         said = getattr(error, "message", "") or text_of(error)
         return wire.encode({"op": "refused", "type": type(error).__name__, "message": said})
-
-
-class Line:
-    """One end of the line between the grader and a process of an answer: frames of ``wire``, each behind its length.
-
-    most: bytes of a frame that may come. until: the deadline, of ``time.monotonic()``; None: there is none. Raises EOFError
-    or ConnectionError when the other end is gone, TimeoutError at the deadline, Unfit for too large a frame.
-    """
-
-    def __init__(self, sock: socket.socket, most: int) -> None:
-        self.sock, self.most = sock, most
-
-    def send(self, frame: bytes, until: float | None = None) -> None:
-        self._wait(until)
-        self.sock.sendall(struct.pack(">Q", len(frame)) + frame)
-
-    def receive(self, until: float | None = None) -> bytes:
-        (size,) = struct.unpack(">Q", self._bytes(8, until))
-        if size > self.most:
-            raise wire.Unfit(f"{size:,} bytes")
-        return self._bytes(size, until)
-
-    def _bytes(self, n: int, until: float | None) -> bytes:
-        data = bytearray()
-        while len(data) < n:
-            self._wait(until)
-            some = self.sock.recv(min(n - len(data), 1 << 20))
-            if not some:
-                raise EOFError
-            data += some
-        return bytes(data)
-
-    def _wait(self, until: float | None) -> None:
-        left = None if until is None else until - time.monotonic()
-        if left is not None and left <= 0:
-            raise TimeoutError
-        self.sock.settimeout(left)
 
 
 def _walls(hide: Sequence[Path | str], trust: bool) -> list[str]:

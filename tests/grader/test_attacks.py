@@ -40,7 +40,7 @@ FORGING = """
 import os, json, struct, numpy as np
 from labkit_book.problems import wire
 def say(frame, fd=3):
-    os.write(fd, struct.pack(">Q", len(frame)) + frame)
+    os.write(fd, struct.pack(">i", len(frame)) + frame)
 def say_tree(*tree, then=b''):
     h = json.dumps(tree).encode()
     say(struct.pack('>I', len(h)) + h + then)
