@@ -40,17 +40,15 @@ MEMORY_BYTES = 150_000_000  # that a process of the grader may take beyond the 1
 
 @dataclass(frozen=True)
 class Plan:
-    """key: the folder with key_*.py. notebooks: the folder with the released problem sets. sets: their names. seed: of all
-    questions. hide: folders that no answer may see. limits: what an answer may use. trust: whether to do without walls.
-    """
+    """What is to be graded, and how."""
 
-    key: Path
-    notebooks: Path
-    sets: tuple[str, ...]
-    seed: int
-    hide: tuple[Path, ...] = ()
+    key: Path  # the folder with key_*.py
+    notebooks: Path  # the folder with the released problem sets
+    sets: tuple[str, ...]  # their names
+    seed: int  # of all questions
+    hide: tuple[Path, ...] = ()  # that no answer may see
     limits: Limits = field(default_factory=Limits)
-    trust: bool = False
+    trust: bool = False  # to do without walls
 
 
 class Graders:
@@ -76,7 +74,7 @@ class Graders:
         """Know, from here on, no other sets than those that occur among the submissions."""
         met = set[str]()
         for _, names in in_processes(self._sets_in, submissions, self.jobs):
-            met |= set() if isinstance(names, Lost) else names
+            met |= set() if isinstance(names, Lost) else {*names}
         self.books = {name: book for name, book in self.books.items() if name in met}
         for line in "\n".join(book.setup for book in self.books.values()).splitlines():
             with suppress(ImportError):
@@ -86,19 +84,18 @@ class Graders:
     def selftest(self) -> Iterator[str]:
         """Yields what is wrong: every reference must get full marks and every mutant less."""
         ids = [id for book in self.books.values() for id in book.exercises]
-        for i, problems in in_processes(self._tested, ids, self.jobs):
-            yield from [f"{ids[i]}: {problems}"] if isinstance(problems, Lost) else problems
+        for id, problems in in_processes(self._tested, ids, self.jobs):
+            yield from [f"{id}: {problems}"] if isinstance(problems, Lost) else problems
 
     def grade(self, submissions: Sequence[Submission]) -> Iterator[tuple[Submission, list[Row]]]:
         """Yields each submission with its rows, as they come; every submission comes, and with at least one row."""
-        for i, rows in in_processes(self.rows, submissions, self.jobs):
-            s = submissions[i]
+        for s, rows in in_processes(self.rows, submissions, self.jobs):
             yield s, [Row(s.student, s.name, "", "GRADER_ERROR", rows)] if isinstance(rows, Lost) else rows
 
-    def _sets_in(self, s: Submission) -> set[str]:
+    def _sets_in(self, s: Submission) -> list[str]:
         with suppress(Unreadable):
-            return set(sets_of(s.cells(), self.books))
-        return set()
+            return sets_of(s.cells(), self.books)
+        return []
 
     def _tested(self, id: str) -> list[str]:
         name = id.rpartition("-")[0]
@@ -137,32 +134,33 @@ class Graders:
         self, e: Exercise, book: Released, *, cells: list[Cell], zygote: Callable[[], Zygote], until: float
     ) -> Outcome:
         """What became of one exercise of a notebook. until: when the notebook has had its time."""
-        answer, key = book.answer(cells, e.id), self.keys[book.name]
+        answer = book.answer(cells, e.id)
         made = partial(Outcome, e.id, e.title, points=0, of=e.points, answer=answer.source)
         if answer.blank:
             return made("NO_RESULT", message="not answered: the cell is as it was handed out")
         if e.rubric or answer.note:
-            return made("NEEDS_HUMAN", message=answer.note, log=key.criteria(e))
+            return made("NEEDS_HUMAN", message=answer.note)
         if time.monotonic() > until:
-            said = "not run: the exercises before it had taken all the time that there is for a notebook"
-            return made("TIMEOUT", message=said)
-        questions = key.questions(e, [self.plan.seed, *e.id.encode()])  # the same for every student of a run
+            return made(
+                "TIMEOUT", message="not run: the exercises before it had taken all of the notebook's time"
+            )
+        # The same for every student of a run.
+        questions = self.keys[book.name].questions(e, [self.plan.seed, *e.id.encode()])
         taken: dict[str, Any] = {"setup": answer.setup, "cells": answer.cells, "name": answer.name}
         try:
             got = grade_one(e, answer.source, questions, **taken, zygote=zygote(), seed=self.plan.seed)
         except Exception as error:
-            said = "the grader failed here; this is not your fault"
-            return made("GRADER_ERROR", message=said, log=described(error))
+            return made("GRADER_ERROR", log=described(error))
         return replace(got, answer=answer.source)
 
 
 def flag_all(rows: Sequence[Row]) -> list[Row]:
     """The same rows; where a student has several files for one set, each says so."""
     files = Counter((row.student, row.set) for row in rows if row.set)
-    counts = [files[row.student, row.set] for row in rows]
+    flag = "one of {} files for this set".format
     return [
-        replace(row, flags=(*row.flags, f"one of {n} files for this set")) if n > 1 else row
-        for row, n in zip(rows, counts, strict=True)
+        replace(row, flags=(*row.flags, flag(n))) if (n := files[row.student, row.set]) > 1 else row
+        for row in rows
     ]
 
 
@@ -175,25 +173,24 @@ class Lost(str):
 
 def in_processes(
     work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int, limit_s: float = LIMIT_S
-) -> Iterator[tuple[int, Any]]:
-    """Yields (number of the task, ``work(task)`` or Lost) as they come. jobs: at a time; limit_s: seconds for each."""
-    waiting = list(enumerate(tasks))[::-1]
-    running: dict[Any, tuple[int, Any, float]] = {}  # by its pipe: the number, the process, and until when
+) -> Iterator[tuple[Any, Any]]:
+    """Yields (task, ``work(task)`` or Lost) as they come. jobs: at a time; limit_s: seconds for each."""
+    waiting = list(tasks)[::-1]
+    running: dict[Any, tuple[Any, Any, float]] = {}  # by its pipe: the task, the process, and until when
     # Python loses a ^C in the middle of a fork, and in a finalizer, so none is let in but where we wait.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                number, task = waiting.pop()
-                pipe, process = _begun(work, task)
-                running[pipe] = number, process, time.monotonic() + limit_s
+                pipe, process = _begun(work, task := waiting.pop())
+                running[pipe] = task, process, time.monotonic() + limit_s
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
             ready = wait(list(running), timeout=1.0)
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             late = [pipe for pipe, (_, _, until) in running.items() if time.monotonic() > until]
             for pipe in {*ready, *late}:
-                number, process, _ = running.pop(pipe)
-                yield number, _ended(pipe, process)
+                task, process, _ = running.pop(pipe)
+                yield task, _ended(pipe, process)
     finally:
         for pipe, (_, process, _) in running.items():
             _ended(pipe, process)

@@ -15,6 +15,7 @@ import stat
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,12 @@ class Submission:
 
 @dataclass(frozen=True)
 class Cell:
-    """kind: ``"code"``, ``"markdown"`` or ``"raw"``. tags: of the cell's metadata. number: of the cell, from 1."""
+    """One cell of a notebook."""
 
-    kind: str
+    kind: str  # "code", "markdown" or "raw"
     source: str
-    tags: tuple[str, ...] = ()
-    number: int = 0
+    tags: tuple[str, ...] = ()  # of its metadata
+    number: int = 0  # from 1
 
     @property
     def plain(self) -> str:
@@ -171,17 +172,12 @@ def content(path: Path | str) -> bytes:
 
 
 def _cell(cell: Any, number: int) -> Cell:
-    source = cell.get("source") if isinstance(cell, dict) else None
-    if isinstance(source, list) and all(isinstance(line, str) for line in source):
-        source = "".join(source)
-    if not isinstance(source, str) or not isinstance(cell.get("cell_type"), str):
-        raise Unreadable(f"cell {number} of the notebook is damaged")
-    metadata = cell.get("metadata")
-    tags = metadata.get("tags") if isinstance(metadata, dict) else None
-    tags = [t for t in tags if isinstance(t, str)] if isinstance(tags, list) else []
-    return Cell(cell["cell_type"], printable(source), tuple(tags), number)
-
-
-def printable(text: str) -> str:
-    """``text`` without what no file in UTF-8 can hold, as halves of characters."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    tags: list[str] = []
+    try:
+        kind, source = str(cell["cell_type"]), "".join(cell["source"])
+        with suppress(KeyError, TypeError):
+            tags = [tag for tag in cell["metadata"]["tags"] if isinstance(tag, str)]
+    except (KeyError, TypeError):
+        raise Unreadable(f"cell {number} of the notebook is damaged") from None
+    # Halves of characters can stand in JSON, and in no file in UTF-8.
+    return Cell(kind, source.encode("utf-8", "replace").decode("utf-8"), tuple(tags), number)

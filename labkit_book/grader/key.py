@@ -26,16 +26,13 @@ _OURS = ("labkit_book.problems", "labkit_book.grader")  # what a key imports fro
 
 @dataclass(frozen=True)
 class Key:
-    """What only the instructor has of a set, by exercise: solutions, mistakes, hidden cases, and for words what to look for.
-
-    setup: its source for an answer's process, with blank lines where it imports judges.
-    """
+    """What only the instructor has of a set, by exercise."""
 
     solutions: Mapping[str, Any]
     mutants: Mapping[str, Sequence[Any]]
     hidden: Mapping[str, Callable[[np.random.Generator], Iterable[Case]]]
-    look_for: Mapping[str, Sequence[str]]
-    setup: str
+    look_for: Mapping[str, Sequence[str]]  # in an answer in words, for each line of its rubric
+    setup: str  # its source for an answer's process, with blank lines where it imports judges
 
     @classmethod
     def load(cls, folder: Path | str, name: str) -> Key:
@@ -69,23 +66,13 @@ class Key:
         if exercise.id in self.hidden:
             yield from self.hidden[exercise.id](rng)
 
-    def criteria(self, exercise: Exercise) -> str:
-        """By what a person judges an answer in words, and what to look for."""
-        look_for = self.look_for.get(exercise.id, [""] * len(exercise.rubric))
-        told = zip(exercise.rubric, look_for, strict=True)
-        return "\n".join(f"{points} for: {what}. {look}" for (what, points), look in told)
-
 
 def selftest(key: Key, id: str, zygote: Zygote, seed: int = 0) -> Iterator[str]:
-    """Grade the reference and every mistake of an exercise, and say what came out otherwise than it must.
-
-    Yields sentences; none means that the grader can be trusted with this exercise. Raises GraderFailure.
-    """
+    """Grade the reference and every mistake of an exercise; yields what came out otherwise than it must."""
     exercise = find(id)
     if exercise.rubric:
-        asked, told = len(exercise.rubric), len(key.look_for.get(id, ()))
-        if told != asked:
-            yield f"LOOK_FOR of {id} has {told} lines, where its rubric has {asked}"
+        if (told := len(key.look_for.get(id, ()))) != len(exercise.rubric):
+            yield f"LOOK_FOR of {id} has {told} lines, where its rubric has {len(exercise.rubric)}"
         return
     if id not in key.solutions or not key.mutants.get(id):
         yield f"the key has no {'mistakes' if id in key.solutions else 'solution'} of {id}"

@@ -46,6 +46,7 @@ from labkit_book.problems.withheld import holder_of, replace_inplace, withhold_i
 LIBSECCOMP = "libseccomp.so.2"
 CELL_S = 3.0  # for another cell of the notebook, after which it is interrupted, as one is by hand
 _NOT_FOR_ANSWERS = ("labkit_book.problems.sets", "labkit_book.grader.key", "labkit_book.grader.batch")
+_UNCHECKED = Verdict("", "not checked here: the grader asks by itself", "todo", 0, 0)
 _LINE = 3  # its number among an answer's open files
 _NEWNS, _NEWIPC, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000  # unshare(2)
 _BIND, _NOSUID, _NODEV, _NOEXEC = 4096, 2, 4, 8  # mount(2)
@@ -278,7 +279,7 @@ class _Answer:
         """Run the setup, the other cells that the answer needs, and the answer's own."""
         sys.modules["__main__"] = module = types.ModuleType("__main__")
         names, name = module.__dict__, order["name"]
-        replace_inplace(check, _quiet)
+        replace_inplace(check, lambda *_, **__: _UNCHECKED)
         _run(order["setup"], "<setup>", names)
         withhold_inplace(order["withheld"])
         for number, source in order["cells"]:
@@ -375,11 +376,6 @@ class _RemoteComm(Comm):
 def _run(source: str, where: str, names: dict[str, Any]) -> None:
     linecache.cache[where] = (len(source), None, source.splitlines(keepends=True), where)
     exec(compile(source, where, "exec", dont_inherit=True), names)
-
-
-def _quiet(id: str, *_: Any, **__: Any) -> Verdict:
-    """What a ``check`` left in a cell does here: nothing."""
-    return Verdict(str(id), "not checked here: the grader asks by itself", "todo", 0, 0)
 
 
 def _raised(error: BaseException) -> Message:
