@@ -110,10 +110,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     # fmt: off
-    add("submissions", nargs="+", metavar="SUBMISSION",
-        help="a notebook, or a folder with an entry per student")
-    add("--key", type=Path, required=True,
-        help="the folder with the key: tests/problems, or a copy with questions of your own")
+    add("submissions", nargs="+", metavar="SUBMISSION", help="a notebook, or a folder with an entry per student")
+    add("--key", type=Path, required=True, help="tests/problems, or a copy with questions of your own")
     add("--out", type=Path, default=Path("results"), metavar="DIR",
         help="where the record, the gradebook and feedback pages go (default: results); an interrupted run goes on there")
     add("--jobs", type=int, default=machine.cores(), metavar="N", help="submissions at the same time (default: the cores)")

@@ -141,9 +141,7 @@ class Graders:
         if e.rubric or answer.note:
             return made("NEEDS_HUMAN", message=answer.note)
         if time.monotonic() > until:
-            return made(
-                "TIMEOUT", message="not run: the exercises before it had taken all of the notebook's time"
-            )
+            return made("TIMEOUT", message="not run: the exercises before it took all of the notebook's time")
         # The same for every student of a run.
         questions = self.keys[book.name].questions(e, [self.plan.seed, *e.id.encode()])
         taken: dict[str, Any] = {"setup": answer.setup, "cells": answer.cells, "name": answer.name}
@@ -164,9 +162,6 @@ def flag_all(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-# -- a process for each task -----------------------------------------------------------------------------------------
-
-
 class Lost(str):
     """Why there is no answer to a task."""
 
@@ -175,14 +170,19 @@ def in_processes(
     work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int, limit_s: float = LIMIT_S
 ) -> Iterator[tuple[Any, Any]]:
     """Yields (task, ``work(task)`` or Lost) as they come. jobs: at a time; limit_s: seconds for each."""
-    waiting = list(tasks)[::-1]
+    context, waiting = multiprocessing.get_context("fork"), list(tasks)[::-1]
     running: dict[Any, tuple[Any, Any, float]] = {}  # by its pipe: the task, the process, and until when
     # Python loses a ^C in the middle of a fork, and in a finalizer, so none is let in but where we wait.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                pipe, process = _begun(work, task := waiting.pop())
+                pipe, theirs = context.Pipe(duplex=False)
+                process = context.Process(
+                    target=_main, args=(work, task := waiting.pop(), theirs), daemon=True
+                )
+                process.start()
+                theirs.close()
                 running[pipe] = task, process, time.monotonic() + limit_s
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
             ready = wait(list(running), timeout=1.0)
@@ -195,16 +195,6 @@ def in_processes(
         for pipe, (_, process, _) in running.items():
             _ended(pipe, process)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-
-
-def _begun(work: Callable[[Any], Any], task: Any) -> tuple[Any, Any]:
-    """A process at work on a task, and the pipe that its result comes by."""
-    context = multiprocessing.get_context("fork")
-    pipe, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_main, args=(work, task, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    return pipe, process
 
 
 def _ended(pipe: Any, process: Any) -> Any:
@@ -221,22 +211,18 @@ def _ended(pipe: Any, process: Any) -> Any:
 
 
 def _main(work: Callable[[Any], Any], task: Any, pipe: Any) -> None:
+    """The life of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that waits
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     if sys.platform == "linux":
         die_with_parent()
-        _limit_memory()
+        threading.stack_size(1 << 20)  # a simulated worker's thread would take eight times as much
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+        _, hard = getrlimit(RLIMIT_DATA)  # which the fork server goes back to
+        setrlimit(RLIMIT_DATA, (pages * getpagesize() + MEMORY_BYTES, hard))  # beyond it, a MemoryError
     try:
         result = work(task)
     except Exception:
         result = Lost(traceback.format_exc(limit=-4))
     with suppress(BrokenPipeError):
         pipe.send(result)
-
-
-def _limit_memory() -> None:
-    """Let this process take so much memory and no more (Linux); what exceeds it is a MemoryError."""
-    threading.stack_size(1 << 20)  # a simulated worker's thread would take eight times as much
-    pages = int(Path("/proc/self/statm").read_text().split()[5])
-    _, hard = getrlimit(RLIMIT_DATA)  # which the fork server goes back to
-    setrlimit(RLIMIT_DATA, (pages * getpagesize() + MEMORY_BYTES, hard))

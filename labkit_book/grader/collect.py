@@ -35,7 +35,7 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Submission:
-    """One file that student handed in. name: unique among all, for reports. problem: "" or why it can't be a notebook."""
+    """One file that was handed in. name: unique among all, for reports. problem: "" or why it can't be a notebook."""
 
     student: str
     name: str
@@ -62,9 +62,6 @@ class Cell:
     def plain(self) -> str:
         """Its source without blanks at the ends, by which cells are compared."""
         return "\n".join(line.rstrip() for line in self.source.strip().splitlines())
-
-
-# -- whose -----------------------------------------------------------------------------------------------------------
 
 
 def collect(paths: Iterable[Path | str], skip: Path) -> list[Submission]:
@@ -129,9 +126,6 @@ def _counted(submissions: Iterable[Submission]) -> Iterator[Submission]:
             yield replace(s, problem=said)
 
 
-# -- what is in a file -----------------------------------------------------------------------------------------------
-
-
 def read_cells(path: Path | str) -> list[Cell]:
     """The cells of the notebook at ``path``, in order. Raises Unreadable, and nothing else."""
     data = content(path)
@@ -164,8 +158,9 @@ def content(path: Path | str) -> bytes:
     except OSError as error:
         raise Unreadable(f"the file cannot be read: {error.strerror}") from None
     if len(data) > MAX_BYTES:
-        most = f"{MAX_BYTES / 1e6:.0f} MB"
-        raise Unreadable(f"the file has more than {most}: clear its outputs and hand it in again")
+        raise Unreadable(
+            f"the file has over {MAX_BYTES / 1e6:.0f} MB: clear its outputs and hand it in again"
+        )
     if not data.strip():
         raise Unreadable("the file is empty")
     return data

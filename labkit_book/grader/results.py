@@ -156,10 +156,20 @@ def write_reports(rows: Sequence[Row], out: Path) -> None:
     with (out / "gradebook.csv").open("w", encoding="utf-8-sig", errors="replace", newline="") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
-        for row in rows:
-            writer.writerow({column: _safe(str(said)) for column, said in _line(row).items()})
-            if row.status != "LEFT_OUT":
-                pages[row.student].append(row)
+        for r in rows:
+            line: dict[str, Any] = {"student": r.student, "submission": r.submission, "message": r.message}
+            line |= {
+                "set": r.set and f"set {r.set}",
+                "status": r.status or "graded",
+                "flags": "; ".join(r.flags),
+            }
+            if r.exercises:
+                line |= {str(i): "?" if e.open else f"{e.points:g}" for i, e in enumerate(r.exercises, 1)}
+                reached, of, still_open = r.points
+                line |= {"points": f"{reached:g}", "of": of, "open": still_open}
+            writer.writerow({column: _safe(str(said)) for column, said in line.items()})
+            if r.status != "LEFT_OUT":
+                pages[r.student].append(r)
     for student, theirs in pages.items():
         # No two names may be the same, also where capitals don't count, and none may lead elsewhere.
         name = re.sub(r"[^a-z0-9_-]+", "_", student)[:80]
@@ -167,17 +177,6 @@ def write_reports(rows: Sequence[Row], out: Path) -> None:
             name += f"-{hashlib.sha256(student.encode()).hexdigest()[:12]}"
         page = _PAGE.render(student=student, rows=theirs, statuses=STATUSES)
         (out / "feedback" / f"{name}.html").write_text(page, encoding="utf-8", errors="replace")
-
-
-def _line(r: Row) -> dict[str, Any]:
-    """The line of a submission in the gradebook, by column."""
-    line: dict[str, Any] = {"student": r.student, "submission": r.submission, "message": r.message}
-    line |= {"set": r.set and f"set {r.set}", "status": r.status or "graded", "flags": "; ".join(r.flags)}
-    if r.exercises:
-        line |= {str(i): "?" if e.open else f"{e.points:g}" for i, e in enumerate(r.exercises, 1)}
-        reached, of, still_open = r.points
-        line |= {"points": f"{reached:g}", "of": of, "open": still_open}
-    return line
 
 
 def _safe(text: str) -> str:

