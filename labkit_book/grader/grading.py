@@ -163,9 +163,9 @@ class _Router:
 
     def __init__(self, comm: Comm, most: int, clock: bool) -> None:
         self.comm, self.left, self.clock = comm, most, clock
-        self.requests, self.meetings = list[Any](), ExitStack()
+        self.messages, self.meetings = 0, ExitStack()
         self.error: Exception | None = None
-        own = (self.isend, self.irecv, self.wait, self.recv_any, self.meet, self.part, self.compute)
+        own = (self.isend, self.irecv, self.recv_any, self.meet, self.part, self.compute)
         self.calls = {call.__name__: partial(self._do, call) for call in (*own, comm.barrier, comm.now)}
 
     def _do(self, call: Callable[..., Any], step: Any, *args: Any) -> Any:
@@ -176,17 +176,12 @@ class _Router:
             self.error = error
             raise
 
-    def isend(self, data: Any, to: Any) -> int:
+    def isend(self, data: Any, to: Any) -> Callable[[Any], Any]:
         self._carry(describe(data, "data").nbytes)
-        self.requests.append(self.comm.isend(data, to))
-        return len(self.requests) - 1
+        return partial(self._do, self.comm.isend(data, to).wait)
 
-    def irecv(self, size: Any, source: Any) -> int:
-        self.requests.append(self.comm.irecv(self._buffer(size), source))
-        return len(self.requests) - 1
-
-    def wait(self, number: Any) -> Any:
-        return self.requests[number].wait()
+    def irecv(self, size: Any, source: Any) -> Callable[[Any], Any]:
+        return partial(self._do, self.comm.irecv(self._buffer(size), source).wait)
 
     def recv_any(self, size: Any) -> tuple[int, Any]:
         buffer = self._buffer(size)
@@ -215,7 +210,8 @@ class _Router:
 
     def _carry(self, nbytes: int) -> None:
         self.left -= nbytes
-        if self.left < 0 or max(len(self.requests), self.comm.messages_sent) > MOST_MESSAGES:
+        self.messages += 1
+        if self.left < 0 or self.messages > MOST_MESSAGES:
             raise Ended(KILLED, f"rank {self.comm.rank} sent and received more than the grader carries")
 
 
@@ -241,19 +237,18 @@ def _problem(reply: Message) -> Exception:
         return Wrong(f"{asking.TOO_LARGE}: {said}")
     if reply["op"] != "raised" or not isinstance(kinds, list):
         return Ended(NO_RESULT, NO_ANSWER)
-    if "NotImplementedError" in kinds:
-        return NotImplementedError(said)
+    for kind in (NotImplementedError, Wrong):
+        if kind.__name__ in kinds:
+            return kind(said)
     if "MemoryError" in kinds:
         return Ended(KILLED, f"it asked for more memory than there is for an answer: {said}".rstrip(": "))
     if "SystemExit" in kinds or "GeneratorExit" in kinds:
         return Ended(NO_RESULT, "it called exit before it had answered: take that out")
-    if "Wrong" in kinds:
-        return Wrong(said)
     name = str(kinds[0]) if kinds else ""
     error: Raised = type(name if name.isidentifier() else "Exception", (Raised,), {})(said)
     error.own_lines = _clip(str(reply.get("lines", "")), 1500)
     error.trace = _clip(str(reply.get("trace", "")), 4000)
-    error.hint = next((hint for kind, hint in _HINTS.items() if kind in kinds), "")
+    error.hint = next((hint for name, hint in _HINTS.items() if name in kinds), "")
     return error
 
 

@@ -53,7 +53,7 @@ class Outcome:
     points: float
     of: int  # points
     message: str = ""  # for the student
-    log: str = ""  # for the instructor; where a person is to judge, what to look for
+    log: str = ""  # for the instructor
     answer: str = ""  # what was taken from the notebook
 
     @property
@@ -86,10 +86,9 @@ class Row:
 
 
 class Record:
-    """``grades.jsonl`` in the folder of results.
+    """``grades.jsonl`` in a folder. files, settings: all that a result depends on, submissions and labkit apart.
 
     seed: of the questions: the one given, else that of the run begun in this folder, else a new one, drawn by the system.
-    files, settings: all that a result depends on, the submissions and labkit apart.
     """
 
     def __init__(self, folder: Path, seed: int | None, files: Iterable[Path], **settings: Any) -> None:

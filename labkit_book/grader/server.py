@@ -28,6 +28,7 @@ import time
 import traceback
 import types
 from collections.abc import Callable, Iterator
+from functools import partialmethod
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -256,7 +257,7 @@ class _Answer:
         def ask(*args: Any) -> Any:
             with self.lock:
                 self.send({"op": "ask", "number": number, "args": args})
-                reply = wire.decode(self.line.recv_bytes())
+                reply = wire.decode(self.line.recv_bytes(), self._function)
             if reply["op"] == "refused":
                 raise _exception(reply["type"], reply["message"])
             return reply["value"]
@@ -322,12 +323,12 @@ class _RemoteComm(Comm):
     def isend(self, data: Any, to: int) -> Any:
         self.bytes_sent += describe(data, "data").nbytes
         self.messages_sent += 1
-        number = self._ask("isend", data, self._peer(to, "to"))
-        return types.SimpleNamespace(wait=lambda: self._ask("wait", number))
+        wait = self._ask("isend", data, self._peer(to, "to"))
+        return types.SimpleNamespace(wait=lambda: wait(self.step))
 
     def irecv(self, into: Any, source: int) -> Any:
-        number = self._ask("irecv", describe(into, "into"), self._peer(source, "source"))
-        return types.SimpleNamespace(wait=lambda: self._received(into, self._ask("wait", number)))
+        wait = self._ask("irecv", describe(into, "into"), self._peer(source, "source"))
+        return types.SimpleNamespace(wait=lambda: self._received(into, wait(self.step)))
 
     def _received(self, into: Any, came: Any) -> Any:
         self._deliver(came, into)
@@ -338,18 +339,6 @@ class _RemoteComm(Comm):
         self._deliver(came, into)
         return int(source)
 
-    def barrier(self) -> None:
-        self._ask("barrier")
-
-    def now(self) -> float:
-        return float(self._ask("now"))
-
-    def _meet(self, name: str, size: Described | None) -> None:
-        self._ask("meet", name, size)
-
-    def _part(self) -> None:
-        self._ask("part")
-
     def compute(self, work: Any = None, seconds: Any = None) -> Any:
         if not callable(work):
             return self._ask("compute", work, seconds)
@@ -357,8 +346,11 @@ class _RemoteComm(Comm):
         self._ask("compute", "has run", seconds)
         return value
 
-    def _spend(self, fn: Callable[[], Any] | None, seconds: float | None) -> Any:
-        raise NotImplementedError("compute() asks the grader")
+    barrier: Any = partialmethod(_ask, "barrier")
+    now: Any = partialmethod(_ask, "now")
+    _meet: Any = partialmethod(_ask, "meet")
+    _part: Any = partialmethod(_ask, "part")
+    _spend: Any = None  # compute() asks the grader
 
 
 def _run(source: str, where: str, names: dict[str, Any]) -> None:
@@ -372,10 +364,7 @@ def _raised(error: BaseException) -> Message:
     if isinstance(error, SyntaxError):
         message = text_of(error.msg)
         own = f"\n  line {error.lineno}: {(error.text or '').strip()}"
-    try:
-        trace = "".join(traceback.format_exception(error))[-4000:]
-    except Exception:
-        trace = ""
+    trace = "".join(traceback.format_exception(error))[-4000:]
     kinds = [kind.__name__ for kind in type(error).__mro__]
     return {"op": "raised", "message": message[:1000], "kinds": kinds, "lines": own[:1500], "trace": trace}
 

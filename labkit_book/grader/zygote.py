@@ -183,7 +183,7 @@ class Child:
                 number, args = reply.get("number"), reply.get("args")
                 if type(number) is not int or not 0 <= number < len(functions) or type(args) is not tuple:
                     raise Ended(NO_RESULT, NO_ANSWER)
-                frame = _called(functions[number], args, most)
+                frame = _called(functions, number, args, most)
         return reply
 
     def end(self, grace_s: float = 0.0) -> Any:
@@ -247,12 +247,12 @@ class Child:
         return Ended(KILLED, f"its process was ended by {name}")
 
 
-def _called(function: Callable[..., Any], args: tuple, most: float) -> bytes:
-    """What a function returns or raises, as a frame."""
+def _called(functions: list[Callable[..., Any]], number: int, args: tuple, most: float) -> bytes:
+    """What a function returns or raises, as a frame. A function that it returns can be called in turn."""
     try:
         if len(wire.encode(args)) > most:
             raise ValueError(f"at most {most:,} bytes can be given to this function")
-        return wire.encode({"op": "value", "value": function(*args)})
+        return wire.encode({"op": "value", "value": functions[number](*args)}, functions)
     except Ended:
         raise
     except Exception as error:
