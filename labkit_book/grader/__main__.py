@@ -1,6 +1,5 @@
 """The grader's command: ``python -m labkit_book.grader SUBMISSION... --key tests/problems [--out DIR]``.
 
-It tests itself, grades every submission, and exits with 0 only if each has a row and the grader failed on none.
 Standard output is the table; progress and everything else goes to standard error.
 """
 
@@ -68,7 +67,8 @@ def _plan(args: argparse.Namespace) -> tuple[Plan, Record]:
     notebooks = beside if beside.is_dir() else Path("notebooks/exercises")
     sets = tuple(name for name in Key.sets(args.key) if released_path(name, notebooks).exists())
     if not sets:
-        raise ValueError(f"the released notebooks are neither beside the key nor here, in {str(notebooks)!r}")
+        wanted = "a folder with key_*.py, as tests/problems, whose released notebooks lie beside it, or here"
+        raise ValueError(f"key must be {wanted}, not {str(args.key)!r}")
     limits = Limits(exercise_s=args.exercise_s, case_s=min(args.exercise_s, max(CASE_S, args.exercise_s / 3)))
     files = [*args.key.glob("key_*.py"), *notebooks.glob("*.ipynb")]
     record = Record(args.out, args.seed, files, limits=vars(limits), trust=args.trust)
@@ -84,18 +84,17 @@ def _graded(plan: Plan, record: Record, submissions: list[Submission], jobs: int
     done = {s.name: rows for s in submissions if (rows := record.load(s))}
     _note(f"{len(done)} of them are graded already")
     left = [s for s in submissions if s.name not in done]
-    if left:
-        graders = Graders(plan, jobs)
-        if not plan.trust:
-            require_walls()
-        graders.only(left)
-        if found := list(graders.selftest()):
-            raise GraderFailure("it does not judge its own key rightly on this machine:\n" + "\n".join(found))
-        for n, (s, rows) in enumerate(graders.grade(left), 1):
-            record.save(s, rows)
-            done[s.name] = rows
-            if n % 10 == 0:
-                _note(f"graded {n} of {len(left)}")
+    graders = Graders(plan, jobs)
+    if left and not plan.trust:
+        require_walls()
+    graders.only(left)
+    if found := list(graders.selftest()):
+        raise GraderFailure("it does not judge its own key rightly on this machine:\n" + "\n".join(found))
+    for n, (s, rows) in enumerate(graders.grade(left), 1):
+        record.save(s, rows)
+        done[s.name] = rows
+        if n % 10 == 0:
+            _note(f"graded {n} of {len(left)}")
     return flag_all([row for s in submissions for row in done[s.name]])
 
 

@@ -1,7 +1,6 @@
-"""Many submissions: the self-test first, then every exercise of every notebook, a process for each submission.
+"""Many submissions, each in a process that is forked from this one, with all that it has loaded.
 
-A process is forked from this one, with all that it has loaded, and may die, hang or want more memory than there is for it:
-then its submission's row says so, and no other is lost with it. All processes end when this one does, however it ends.
+It may die, hang or want more memory than there is for it: then its submission's row says so, and no other is lost with it.
 """
 
 from __future__ import annotations
@@ -155,11 +154,8 @@ class Graders:
 def flag_all(rows: Sequence[Row]) -> list[Row]:
     """The same rows; where a student has several files for one set, each says so."""
     files = Counter((row.student, row.set) for row in rows if row.set)
-    flag = "one of {} files for this set".format
-    return [
-        replace(row, flags=(*row.flags, flag(n))) if (n := files[row.student, row.set]) > 1 else row
-        for row in rows
-    ]
+    said = [(f"one of {n} files for this set",) * (n > 1) for n in (files[r.student, r.set] for r in rows)]
+    return [replace(row, flags=(*row.flags, *more)) for row, more in zip(rows, said, strict=True)]
 
 
 class Lost(str):

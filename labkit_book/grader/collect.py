@@ -1,9 +1,8 @@
 """Which files are submissions, whose, and what is in them.
 
-Each entry of a folder is a student: a notebook, called like the student, or a folder with notebooks at any depth. A notebook
-with a problem set's own name, as ``10_3_exercises (1).ipynb``, is of the student after whom its folder is called. Nothing
-handed in is left out: what is no notebook has its ``problem``. Links are not followed: they could lead to somebody else's
-work. Files are opened here and nowhere else, as nbformat 4, of which outputs are ignored.
+Each entry of a folder is a student: a notebook, called like the student, or a folder with notebooks at any depth. One with
+a problem set's own name, as ``10_3_exercises (1).ipynb``, is of the student after whom its folder is called. Nothing handed
+in is left out. Links are not followed: they could lead to somebody else's work. Files are opened here and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MOST_OF_STUDENT = 20  # files
 MAX_BYTES = 32_000_000  # of a notebook
@@ -33,8 +31,7 @@ class Unreadable(ValueError):
     """This submission is not a notebook that can be graded; the message says why, in one sentence."""
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(NamedTuple):
     """One file that was handed in. name: unique among all, for reports. problem: "" or why it can't be a notebook."""
 
     student: str
@@ -49,8 +46,7 @@ class Submission:
         return read_cells(self.path)
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One cell of a notebook."""
 
     kind: str  # "code", "markdown" or "raw"
@@ -118,12 +114,12 @@ def _counted(submissions: Iterable[Submission]) -> Iterator[Submission]:
         files[s.student] += 1
         names[s.name] += 1
         if names[s.name] > 1:  # of two folders that were given
-            s = replace(s, name=f"{s.name} #{names[s.name]}")
+            s = s._replace(name=f"{s.name} #{names[s.name]}")
         if files[s.student] <= MOST_OF_STUDENT:
             yield s
         elif files[s.student] == MOST_OF_STUDENT + 1:
             said = f"this file and those after it are not looked at: a student has at most {MOST_OF_STUDENT}"
-            yield replace(s, problem=said)
+            yield s._replace(problem=said)
 
 
 def read_cells(path: Path | str) -> list[Cell]:
@@ -132,8 +128,8 @@ def read_cells(path: Path | str) -> list[Cell]:
     try:
         nb = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError, MemoryError) as error:
-        said = f"the file is no text in JSON ({type(error).__name__}), so it is no notebook"
-        raise Unreadable(f"{said}: was the upload complete?") from None
+        said = f"the file is no text in JSON ({type(error).__name__}): was the upload complete?"
+        raise Unreadable(said) from None
     if not isinstance(nb, dict) or nb.get("nbformat") != 4:
         raise Unreadable("the file is no notebook of format 4: open it in a current Jupyter and save it")
     cells = nb.get("cells")

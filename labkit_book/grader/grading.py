@@ -58,7 +58,9 @@ def grade_one(
     finally:
         for child in session.children:
             child.close()
-    message = session.blank() if found.status == NO_RESULT and not found.message else found.message
+    nothing = "returned nothing: is the return missing? Or is it not done yet?"
+    blank = f"{order['name']} {nothing if exercise.function else 'has not been filled in yet'}"
+    message = blank if found.status == NO_RESULT and not found.message else found.message
     said = f"It printed:\n{_clip(printed, 2000)}" if printed.strip() else ""
     log = "\n".join(part for part in (f"seed {seed}", found.case, found.trace, said) if part)
     about = (exercise.id, exercise.title, found.status, found.points(exercise.points), exercise.points)
@@ -89,12 +91,6 @@ class _Session:
             if isinstance(root, (Wrong, Ended, Raised, NotImplementedError, LaunchError, GraderFailure)):
                 raise
             raise GraderFailure(f"a question could not be put: {described(root)}") from error
-
-    def blank(self) -> str:
-        """Why there is nothing to judge, in words for the student."""
-        if not self.exercise.function:
-            return f"{self.order['name']} has not been filled in yet"
-        return f"{self.order['name']} returned nothing: is the return missing? Or is it not done yet?"
 
     def printed(self) -> str:
         """What all processes printed, and notes about the cells."""

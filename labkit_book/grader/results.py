@@ -22,7 +22,6 @@ from typing import Any
 
 from jinja2 import Environment
 
-from labkit import machine
 from labkit_book.grader.collect import Submission, Unreadable, content
 
 #: Every status: its sign in the table and on a feedback page, and what it means, in words for the student.
@@ -38,9 +37,8 @@ STATUSES = {
     "LEFT_OUT": ("o", "not graded: nobody asked for this"),
     "GRADER_ERROR": ("!", "the grader failed; this is not your fault"),
 }
-_PAGE = Environment(autoescape=True, trim_blocks=True).from_string(
-    Path(__file__).with_name("feedback.html").read_text(encoding="utf-8")
-)
+_TEMPLATE = Path(__file__).with_name("feedback.html").read_text(encoding="utf-8")
+_PAGE = Environment(autoescape=True, trim_blocks=True).from_string(_TEMPLATE)
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class Record:
         for path in sorted([*files, *(path for package in packages for path in package.rglob("*.py"))]):
             sha.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
         self._base = sha.hexdigest()
-        self._append({"seed": self.seed, "machine": machine.describe(), **settings})
+        self._append({"seed": self.seed, **settings})
 
     def load(self, s: Submission) -> list[Row]:
         """What was recorded of this very submission, if anything was."""

@@ -36,11 +36,9 @@ from typing import Any, NoReturn
 import labkit.comm.simulated  # noqa: F401 (met here, so that no answer's process has to)
 from labkit.comm import errors
 from labkit.comm.base import Comm, Described, describe
-from labkit.comm.errors import described, text_of
 from labkit.comm.netns import die_with_parent
 from labkit_book.grader.zygote import Limits, Message
-from labkit_book.problems import wire
-from labkit_book.problems.asking import own_lines
+from labkit_book.problems import asking, wire
 from labkit_book.problems.check import Verdict, check
 from labkit_book.problems.withheld import holder_of, replace_inplace, withhold_inplace
 
@@ -183,9 +181,8 @@ def _lock_in(own: str, walls: bool, limits: Limits, memory: int) -> None:
         _libc("mount", b"tmpfs", own.encode(), b"tmpfs", ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC), options)
     os.chdir(own)
     resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
-    most = {"AS": memory, "FSIZE": limits.files_bytes, "NOFILE": 256}
-    if walls:  # else all of the user's processes would count
-        most["NPROC"] = limits.threads
+    threads = {"NPROC": limits.threads} if walls else {}  # elsewhere all of the user's processes would count
+    most = {"AS": memory, "FSIZE": limits.files_bytes, "NOFILE": 256, **threads}
     for name, value in most.items():
         with contextlib.suppress(ValueError):  # it may be lower already
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
@@ -279,7 +276,7 @@ class _Answer:
         except Exception as error:  # as in a notebook, what the cell had defined before is there
             if name not in names or names[name] is before:
                 raise
-            self.notes.append(f"The cell raised {described(error)}")
+            self.notes.append(f"The cell raised {errors.described(error)}")
         if name not in names:
             return {"op": "absent"}
         self.value = names[name]
@@ -293,7 +290,7 @@ class _Answer:
         try:
             _run(source, f"<cell {number}>", names)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            self.notes.append(f"Cell {number} raised {described(error)}")
+            self.notes.append(f"Cell {number} raised {errors.described(error)}")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -360,9 +357,9 @@ def _run(source: str, where: str, names: dict[str, Any]) -> None:
 
 def _raised(error: BaseException) -> Message:
     """What happened in the answer, as data."""
-    own, message = own_lines(error), text_of(error)
+    own, message = asking.own_lines(error), errors.text_of(error)
     if isinstance(error, SyntaxError):
-        message = text_of(error.msg)
+        message = errors.text_of(error.msg)
         own = f"\n  line {error.lineno}: {(error.text or '').strip()}"
     trace = "".join(traceback.format_exception(error))[-4000:]
     kinds = [kind.__name__ for kind in type(error).__mro__]

@@ -16,10 +16,10 @@ import symtable
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 from labkit_book.grader.collect import Cell, read_cells
 from labkit_book.problems.catalogue import exercise_set
@@ -33,8 +33,7 @@ _ONLY_LOOK = ("print", "display", "check", "summary")
 _DEFINE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-@dataclass(frozen=True)
-class _Answer:
+class _Answer(NamedTuple):
     """What was found for one exercise."""
 
     source: str  # the student's code, or text where the exercise wants words
@@ -45,8 +44,7 @@ class _Answer:
     note: str = ""  # or why a human has to decide, in a sentence for the student and whoever reads on
 
 
-@dataclass(frozen=True)
-class Released:
+class Released(NamedTuple):
     """A problem set as it was handed out."""
 
     name: str
@@ -85,7 +83,7 @@ class Released:
         others = _needed(source, [c for c in code if c not in taken])
         blank = bool(taken) and all(c.plain == stub.source for c in taken)
         pairs = tuple((c.number, c.source) for c in others)
-        return replace(stub, source=source, cells=pairs, blank=blank, note=note)
+        return stub._replace(source=source, cells=pairs, blank=blank, note=note)
 
     def _taken(self, code: Sequence[Cell], id: str) -> tuple[Sequence[Cell], str]:
         """The cells that make the answer, in order, and why a human has to decide, or ""."""
@@ -144,7 +142,7 @@ def _distinct(cells: Iterable[Cell]) -> list[Cell]:
 
 def _code(cells: Iterable[Cell]) -> list[Cell]:
     """The cells of code, as Python."""
-    return [replace(c, source=_without_magics(c.source)) for c in cells if c.kind == "code"]
+    return [c._replace(source=_without_magics(c.source)) for c in cells if c.kind == "code"]
 
 
 @lru_cache(maxsize=64)
@@ -171,8 +169,7 @@ def _without_magics(source: str) -> str:
     return "\n".join(lines) if _parsed("\n".join(lines)) else source
 
 
-@dataclass(frozen=True)
-class _Names:
+class _Names(NamedTuple):
     """Those of a cell."""
 
     gives: set[str]  # a value

@@ -122,11 +122,10 @@ class Zygote:
     def _end(self) -> None:
         """End the server and all that is left behind its walls."""
         self._control.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._server.wait(10)
-        except subprocess.TimeoutExpired:
-            self._server.kill()
-            self._server.wait()
+        self._server.kill()
+        self._server.wait()
 
     def __enter__(self) -> Zygote:
         return self
@@ -275,8 +274,7 @@ def _walls(hide: Sequence[Path | str], trust: bool) -> list[str]:
         told += ["--dev-bind", path, path]
     needed = [Path(path).resolve() for path in (sys.prefix, sys.base_prefix, __file__)]
     hidden = [path for path in hide if not any(n.is_relative_to(Path(path).resolve()) for n in needed)]
-    names = {name for path in hidden for name in (os.path.abspath(path), os.path.realpath(path))}
-    for path in sorted(names):
+    for path in sorted({name(path) for path in hidden for name in (os.path.abspath, os.path.realpath)}):
         if any(Path(path).is_relative_to(one) for one in shown) and os.path.exists(path):
             folder = ["--tmpfs", path, "--remount-ro", path]
             told += folder if os.path.isdir(path) else ["--ro-bind", os.devnull, path]
