@@ -1,7 +1,4 @@
-"""The grader's command: ``python -m labkit_book.grader SUBMISSION... --key tests/problems [--out DIR]``.
-
-Standard output is the table; progress and everything else goes to standard error.
-"""
+"""The grader's command, ``python -m labkit_book.grader``. Standard output is the table, standard error all the rest."""
 
 from __future__ import annotations
 
@@ -69,7 +66,8 @@ def _plan(args: argparse.Namespace) -> tuple[Plan, Record]:
     if not sets:
         wanted = "a folder with key_*.py, as tests/problems, whose released notebooks lie beside it, or here"
         raise ValueError(f"key must be {wanted}, not {str(args.key)!r}")
-    limits = Limits(exercise_s=args.exercise_s, case_s=min(args.exercise_s, max(CASE_S, args.exercise_s / 3)))
+    s = checks.number("exercise_s", args.exercise_s, above=0, most=1e9)
+    limits = Limits(exercise_s=s, case_s=min(s, max(CASE_S, s / 3)))
     files = [*args.key.glob("key_*.py"), *notebooks.glob("*.ipynb")]
     record = Record(args.out, args.seed, files, limits=vars(limits), trust=args.trust)
     hide = (args.key, args.out, *map(Path, args.submissions))
@@ -78,11 +76,10 @@ def _plan(args: argparse.Namespace) -> tuple[Plan, Record]:
 
 def _graded(plan: Plan, record: Record, submissions: list[Submission], jobs: int) -> list[Row]:
     """The rows of all submissions, those stored by an earlier run among them. Raises GraderFailure."""
-    _note(f"{len(submissions)} submissions, {jobs} at a time")
     if plan.seed < 1 << 64:
         _note("questions of a seed so short can be found by searching: for a grade that counts, give none")
     done = {s.name: rows for s in submissions if (rows := record.load(s))}
-    _note(f"{len(done)} of them are graded already")
+    _note(f"{len(submissions)} submissions, {jobs} at a time; {len(done)} of them are graded already")
     left = [s for s in submissions if s.name not in done]
     graders = Graders(plan, jobs)
     if left and not plan.trust:
@@ -103,10 +100,8 @@ def _note(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m labkit_book.grader",
-        description="Grade notebooks. Exits with 0 only if every submission has a row and the grader failed on none.",
-    )
+    about = "Grade notebooks. Exits with 0 only if every submission has a row and the grader failed on none."
+    parser = argparse.ArgumentParser("python -m labkit_book.grader", description=about)
     add = parser.add_argument
     # fmt: off
     add("submissions", nargs="+", metavar="SUBMISSION", help="a notebook, or a folder with an entry per student")

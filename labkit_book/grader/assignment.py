@@ -1,8 +1,8 @@
 """A problem set as an assignment of nbgrader: ``python -m labkit_book.grader.assignment B --out COURSE/source/failures``.
 
 Each answer becomes a solution cell, each check a locked test with the exercise's points and hidden questions of other
-seeds, whose least points nbgrader takes as the cell's; each answer in words a cell that a person grades. nbgrader runs
-answer, judge and check in one process, so it has none of our walls. Source: its documentation, *Creating assignments*.
+seeds, whose least points nbgrader takes as the cell's; each answer in words a cell that a person grades (nbgrader's
+documentation, *Creating and grading assignments*). It runs answer and judge in one process, so it has no walls.
 """
 
 from __future__ import annotations

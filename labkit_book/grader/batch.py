@@ -32,8 +32,7 @@ from labkit_book.grader.zygote import Limits, Zygote
 from labkit_book.problems.asking import GraderFailure
 from labkit_book.problems.exercise import Exercise
 
-SUBMISSION_S = 300.0  # for all of one notebook, which ends itself in time;
-LIMIT_S = 2 * SUBMISSION_S  # a grader that is not through long after that has failed
+SUBMISSION_S = 300.0  # for all of one notebook; a grader that is not through long after that has failed
 MEMORY_BYTES = 150_000_000  # that a process of the grader may take beyond the 150 MB with which it begins
 
 
@@ -71,9 +70,8 @@ class Graders:
 
     def only(self, submissions: Sequence[Submission]) -> None:
         """Know, from here on, no other sets than those that occur among the submissions."""
-        met = set[str]()
-        for _, names in in_processes(self._sets_in, submissions, self.jobs):
-            met |= set() if isinstance(names, Lost) else {*names}
+        found = in_processes(self._sets_in, submissions, self.jobs)
+        met = {name for _, names in found if not isinstance(names, Lost) for name in names}
         self.books = {name: book for name, book in self.books.items() if name in met}
         for line in "\n".join(book.setup for book in self.books.values()).splitlines():
             with suppress(ImportError):
@@ -163,7 +161,7 @@ class Lost(str):
 
 
 def in_processes(
-    work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int, limit_s: float = LIMIT_S
+    work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int, limit_s: float = 2 * SUBMISSION_S
 ) -> Iterator[tuple[Any, Any]]:
     """Yields (task, ``work(task)`` or Lost) as they come. jobs: at a time; limit_s: seconds for each."""
     context, waiting = multiprocessing.get_context("fork"), list(tasks)[::-1]

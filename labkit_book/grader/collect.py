@@ -14,7 +14,6 @@ import stat
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -163,12 +162,10 @@ def content(path: Path | str) -> bytes:
 
 
 def _cell(cell: Any, number: int) -> Cell:
-    tags: list[str] = []
     try:
         kind, source = str(cell["cell_type"]), "".join(cell["source"])
-        with suppress(KeyError, TypeError):
-            tags = [tag for tag in cell["metadata"]["tags"] if isinstance(tag, str)]
-    except (KeyError, TypeError):
+        tags = tuple(tag for tag in cell.get("metadata", {}).get("tags", ()) if isinstance(tag, str))
+    except (AttributeError, KeyError, TypeError):
         raise Unreadable(f"cell {number} of the notebook is damaged") from None
     # Halves of characters can stand in JSON, and in no file in UTF-8.
-    return Cell(kind, source.encode("utf-8", "replace").decode("utf-8"), tuple(tags), number)
+    return Cell(kind, source.encode("utf-8", "replace").decode("utf-8"), tags, number)

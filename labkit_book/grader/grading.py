@@ -73,8 +73,7 @@ class _Session:
     def __init__(self, exercise: Exercise, order: Message, zygote: Zygote) -> None:
         self.exercise, self.order, self.zygote = exercise, order, zygote
         self.until = time.monotonic() + zygote.limits.exercise_s
-        self.children: list[Child] = []
-        self.notes = list[str]()
+        self.children, self.notes = list[Child](), list[str]()
 
     def ask(self, case: Case) -> Any:
         """The answer to one question, or an exception that ``examine`` knows how to word. Raises GraderFailure."""
@@ -113,17 +112,15 @@ class _Session:
         return any(self._load(child) for child in self.children[ready:])
 
     def _load(self, child: Child) -> bool:
-        child.hello()
         reply = child.converse(self.order, self._deadline())
-        if reply["op"] == "absent":
-            raise Ended(NO_RESULT, f"there is no {self.order['name']} after the cell has run")
         if reply["op"] != "loaded":
             raise _problem(reply)
         self.notes.append(_clip(str(reply.get("log", "")), 1000))
-        blank = reply.get("blank") is True
-        if self.exercise.function and not blank and reply.get("callable") is not True:
+        if (kind := reply.get("kind")) == "absent":
+            raise Ended(NO_RESULT, f"there is no {self.order['name']} after the cell has run")
+        if self.exercise.function and kind == "value":
             raise Wrong(f"{self.order['name']} should be a function, but is something else")
-        return blank
+        return kind == "blank"
 
     def _launch(self, case: Case) -> Any:
         # An answer's ranks are processes in any case; what they send passes through here, at a simulation's prices.
@@ -153,8 +150,7 @@ class _Session:
 class _Router:
     """What one rank may call in one launch: done on its simulated ``Comm``, and counted where no answer can write.
 
-    most: bytes that it may send and receive in all. clock: whether it may spend seconds of its own choice.
-    error: the last that it was told.
+    most: bytes in all. clock: whether it may spend seconds of its own choice. error: the last that it was told.
     """
 
     def __init__(self, comm: Comm, most: int, clock: bool) -> None:

@@ -101,11 +101,10 @@ class Record:
                 self._rows[said.get("made")] = said.get("rows")
         # A new one has more bits than anybody can search by asking labkit for its questions.
         self.seed = seed if seed is not None else secrets.randbits(128) if begun is None else begun
-        sha = hashlib.sha256(repr((self.seed, settings)).encode())
+        self._sha = hashlib.sha256(repr((self.seed, settings)).encode())
         packages = [Path(__file__).parents[2] / name for name in ("labkit", "labkit_book")]
         for path in sorted([*files, *(path for package in packages for path in package.rglob("*.py"))]):
-            sha.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-        self._base = sha.hexdigest()
+            self._sha.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
         self._append({"seed": self.seed, **settings})
 
     def load(self, s: Submission) -> list[Row]:
@@ -119,7 +118,8 @@ class Record:
             self._append({"made": self._made(s), "rows": [asdict(row) for row in rows]})
 
     def _made(self, s: Submission) -> str:
-        sha = hashlib.sha256(json.dumps((self._base, s.student, s.name, s.problem)).encode())
+        sha = self._sha.copy()
+        sha.update(json.dumps((s.student, s.name, s.problem)).encode())
         with suppress(Unreadable):
             sha.update(content(s.path))
         return sha.hexdigest()

@@ -27,8 +27,8 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator
-from functools import partialmethod
+from collections.abc import Iterator
+from functools import partial, partialmethod
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -227,13 +227,14 @@ class _Answer:
 
     def __init__(self, line: Connection, most: int) -> None:
         self.line, self.most, self.lock = line, most, threading.RLock()
+        self.function = lambda number: partial(self.ask, number)
         self.value: Any = None
         self.notes = list[str]()
 
     def live(self) -> NoReturn:
         """Answer the grader until it hangs up."""
         while True:
-            order = wire.decode(self.line.recv_bytes(), self._function)
+            order = wire.decode(self.line.recv_bytes(), self.function)
             try:
                 self.send(self.load(order) if order["op"] == "load" else self.put(order), [])
             except wire.Unfit as error:
@@ -248,18 +249,14 @@ class _Answer:
             raise wire.Unfit(f"a message of {len(frame):,} bytes, where {self.most:,} are the most")
         self.line.send_bytes(frame)
 
-    def _function(self, number: int) -> Callable[..., Any]:
-        """One that is called here and runs in the grader."""
-
-        def ask(*args: Any) -> Any:
-            with self.lock:
-                self.send({"op": "ask", "number": number, "args": args})
-                reply = wire.decode(self.line.recv_bytes(), self._function)
-            if reply["op"] == "refused":
-                raise _exception(reply["type"], reply["message"])
-            return reply["value"]
-
-        return ask
+    def ask(self, number: int, *args: Any) -> Any:
+        """Call a function of the grader's. Returns what it returns, or raises what it says."""
+        with self.lock:
+            self.send({"op": "ask", "number": number, "args": args})
+            reply = wire.decode(self.line.recv_bytes(), self.function)
+        if reply["op"] == "refused":
+            raise _exception(reply["type"], reply["message"])
+        return reply["value"]
 
     def load(self, order: Message) -> Message:
         """Run the setup, the other cells that the answer needs, and the answer's own."""
@@ -277,11 +274,10 @@ class _Answer:
             if name not in names or names[name] is before:
                 raise
             self.notes.append(f"The cell raised {errors.described(error)}")
-        if name not in names:
-            return {"op": "absent"}
-        self.value = names[name]
-        found = {"callable": callable(self.value), "blank": self.value is None or self.value is ...}
-        return {"op": "loaded", "log": "\n".join(self.notes), **found}
+        self.value = names.get(name)
+        kind = "function" if callable(self.value) else "value"
+        kind = "blank" if self.value is None or self.value is ... else kind
+        return {"op": "loaded", "log": "\n".join(self.notes), "kind": kind if name in names else "absent"}
 
     def _other_cell(self, number: int, source: str, names: dict[str, Any]) -> None:
         """Run it as a notebook does: an error ends it, and what it has defined before is there."""

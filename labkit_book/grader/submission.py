@@ -182,8 +182,7 @@ class _Names(NamedTuple):
 @lru_cache(maxsize=4096)  # asked for every name of every problem set
 def _names_of(source: str) -> _Names | None:
     """The names of a cell; None if it is not Python."""
-    tree = _parsed(source)
-    if tree is None:
+    if (tree := _parsed(source)) is None:
         return None
     top = symtable.symtable(source, "<cell>", "exec")
     symbols, inner = top.get_symbols(), top.get_children()

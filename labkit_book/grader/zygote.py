@@ -24,7 +24,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from labkit import checks
 from labkit.comm.errors import text_of
 from labkit_book.problems import asking, wire
 from labkit_book.problems.asking import KILLED, NO_ANSWER, NO_RESULT, TIMEOUT, Ended, GraderFailure
@@ -58,16 +57,12 @@ class Limits:
     files_bytes: int = 16_000_000  # its temporary folder
     threads: int = 256  # where the system counts them (not for root)
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            checks.number(name, value, above=0, most=1e15)
-
 
 def require_walls() -> None:
     """Raises GraderFailure, with a sentence on what to install, where answers cannot be walled off."""
     try:
         with Zygote() as zygote:
-            Child(zygote, zygote.limits.memory_bytes).hello()
+            Child(zygote, zygote.limits.memory_bytes)
     except (GraderFailure, OSError) as error:
         said = "nothing here keeps answers from the key and everybody's work"
         do = "`apt-get install bubblewrap libseccomp2`, or give --trust if you trust everybody who handed in"
@@ -139,8 +134,7 @@ class Zygote:
 class Child:
     """A new process of an answer. The grader never waits for it without a deadline, and believes nothing it says.
 
-    memory_bytes: beyond what Python takes. most: bytes that it may say at once. output: the file that it prints to, which
-    grows no larger than any of its files.
+    memory_bytes: beyond what Python takes. most: bytes that it may say at once. Raises GraderFailure.
     """
 
     def __init__(self, zygote: Zygote, memory_bytes: int) -> None:
@@ -148,10 +142,17 @@ class Child:
         self._zygote, self._line = zygote, Connection(os.dup(self._sock.fileno()))
         self._late, self._ended = False, None
         self.most = zygote.limits.answer_bytes
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 (no larger than any of its files)
         with theirs:
             order = {"fork": memory_bytes, "limits": vars(zygote.limits)}
             self.pid = zygote.order(order, theirs.fileno(), self.output.fileno())
+        try:  # before it sees any answer it is closed off
+            with self._until(time.monotonic() + START_S):
+                said = self._exchange(b"")
+        except Ended as error:
+            raise GraderFailure(f"an answer's process did not come up: {error}") from None
+        if said["op"] != "ready":
+            raise GraderFailure(f"an answer's process could not be closed off: {said.get('message')}")
 
     def printed(self) -> str:
         """What it has printed so far. Raises Ended when it is too much."""
@@ -159,16 +160,6 @@ class Child:
         if os.fstat(self.output.fileno()).st_size > most:
             raise Ended(KILLED, f"it printed more than {most:,} bytes")
         return os.pread(self.output.fileno(), most, 0).decode(errors="replace")
-
-    def hello(self) -> None:
-        """Wait until it is closed off, before it sees any answer. Raises GraderFailure where that can't be done."""
-        try:
-            with self._until(time.monotonic() + START_S):
-                said = self._exchange(b"")
-        except Ended as error:
-            raise GraderFailure(f"an answer's process did not come up: {error}") from None
-        if said["op"] != "ready":
-            raise GraderFailure(f"an answer's process could not be closed off: {said.get('message')}")
 
     def converse(self, message: Message, until: float, most: float = MOST_ASKED) -> Message:
         """Send an order and return what comes back; its functions stay here, and are called when asked for by number.
@@ -236,8 +227,7 @@ class Child:
         if code is None:
             return Ended(NO_RESULT, "it cut its line to the grader before it had answered")
         if code >= 0:
-            said = "it ended its own process before it had answered: take out the call that exits"
-            return Ended(NO_RESULT, said)
+            return Ended(NO_RESULT, "it ended its process before it answered: take out the call that exits")
         if used_s > 0.9 * self._zygote.limits.cpu_s:
             return Ended(TIMEOUT, f"it used more than {self._zygote.limits.cpu_s} s of processor time")
         if -code == signal.SIGKILL:
@@ -268,10 +258,8 @@ def _walls(hide: Sequence[Path | str], trust: bool) -> list[str]:
     told += ["--tmpfs", _OWN, "--setenv", "HOME", _OWN, "--setenv", "TMPDIR", _OWN, "--setenv", "PATH", _PATH]
     python = sorted({sys.prefix, sys.base_prefix, *site.getsitepackages()})
     shown = [*_SYSTEM, *python, *(f"{_HOME}/{name}" for name in ("labkit", "labkit_book"))]
-    for path in shown:
-        told += ["--ro-bind-try", path, path]
-    for path in _DEVICES:
-        told += ["--dev-bind", path, path]
+    told += [word for path in shown for word in ("--ro-bind-try", path, path)]
+    told += [word for path in _DEVICES for word in ("--dev-bind", path, path)]
     needed = [Path(path).resolve() for path in (sys.prefix, sys.base_prefix, __file__)]
     hidden = [path for path in hide if not any(n.is_relative_to(Path(path).resolve()) for n in needed)]
     for path in sorted({name(path) for path in hidden for name in (os.path.abspath, os.path.realpath)}):

@@ -307,8 +307,6 @@ def test_where_answers_cannot_be_walled_off_a_sentence_says_what_to_install(monk
 def test_a_server_that_cannot_start_says_why_and_no_questions_are_no_full_points(z, monkeypatch):
     with pytest.raises(GraderFailure, match="no question"):
         grade(z, "def f(x): return 2 * x", cases=())
-    with pytest.raises(ValueError, match="case_s must be a finite number > 0"):
-        Limits(case_s=0)
     with Zygote() as fresh:
         fresh._server.kill()
         for _ in range(2):
