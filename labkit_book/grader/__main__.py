@@ -1,14 +1,8 @@
-"""The grader's command: ``python -m labkit_book.grader SUBMISSION... --key tests/problems [--out DIR]``.
-
-It tests itself, grades every submission, and exits with 0 only if each has a row and the grader failed on none.
-Standard output is the table; progress and everything else goes to standard error.
-"""
+"""The grader's command, ``python -m labkit_book.grader``. Standard output is the table, standard error all the rest."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,9 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GraderFailure as error:
         _note(f"GRADER_ERROR: the grader cannot work here, nothing was graded: {error}")
         return GRADER_ERROR
-    except BrokenPipeError:  # the table's reader has left, as `head` does; everything is stored by then
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
     except OSError as error:
         _note(f"labkit_book.grader: {error}; what is stored stays, and the next run takes it up")
         return STOPPED
@@ -57,10 +48,9 @@ def _grade(args: argparse.Namespace) -> int:
     if plan.trust:
         print("NO WALLS: nothing kept these answers from the machine's files, the key among them (--trust)")
     print(table(rows), flush=True)
-    if waiting := sum(r.has("NEEDS_HUMAN") for r in rows):
-        _note(f"{waiting} of {len(rows)} rows wait for a human: ? in the table, and the answers in feedback/")
+    waiting, failed = (sum(r.has(status) for r in rows) for status in ("NEEDS_HUMAN", "GRADER_ERROR"))
+    _note(f"{waiting} of {len(rows)} rows wait for a human: ? in the table, and the answers in feedback/")
     _note(f"gradebook.csv, feedback/ and grades.jsonl are in {args.out}")
-    failed = sum(r.has("GRADER_ERROR") for r in rows)
     if failed:
         _note(f"GRADER_ERROR on {failed} rows: run the same command again to try these once more")
     return GRADER_ERROR if failed else OK
@@ -74,8 +64,10 @@ def _plan(args: argparse.Namespace) -> tuple[Plan, Record]:
     notebooks = beside if beside.is_dir() else Path("notebooks/exercises")
     sets = tuple(name for name in Key.sets(args.key) if released_path(name, notebooks).exists())
     if not sets:
-        raise ValueError(f"the released notebooks are neither beside the key nor here, in {str(notebooks)!r}")
-    limits = Limits(exercise_s=args.exercise_s, case_s=min(args.exercise_s, max(CASE_S, args.exercise_s / 3)))
+        wanted = "a folder with key_*.py, as tests/problems, whose released notebooks lie beside it, or here"
+        raise ValueError(f"key must be {wanted}, not {str(args.key)!r}")
+    s = checks.number("exercise_s", args.exercise_s, above=0, most=1e9)
+    limits = Limits(exercise_s=s, case_s=min(s, max(CASE_S, s / 3)))
     files = [*args.key.glob("key_*.py"), *notebooks.glob("*.ipynb")]
     record = Record(args.out, args.seed, files, limits=vars(limits), trust=args.trust)
     hide = (args.key, args.out, *map(Path, args.submissions))
@@ -84,25 +76,22 @@ def _plan(args: argparse.Namespace) -> tuple[Plan, Record]:
 
 def _graded(plan: Plan, record: Record, submissions: list[Submission], jobs: int) -> list[Row]:
     """The rows of all submissions, those stored by an earlier run among them. Raises GraderFailure."""
-    _note(f"{len(submissions)} submissions, {jobs} at a time")
     if plan.seed < 1 << 64:
-        said = "the questions of a seed as short as this can be found by searching"
-        _note(f"{said}: for a grade that counts, give none")
+        _note("questions of a seed so short can be found by searching: for a grade that counts, give none")
     done = {s.name: rows for s in submissions if (rows := record.load(s))}
-    _note(f"{len(done)} of them are graded already")
+    _note(f"{len(submissions)} submissions, {jobs} at a time; {len(done)} of them are graded already")
     left = [s for s in submissions if s.name not in done]
-    if left:
-        graders = Graders(plan, jobs)
-        if not plan.trust:
-            require_walls()
-        graders.only(left)
-        if found := list(graders.selftest()):
-            raise GraderFailure("it does not judge its own key rightly on this machine:\n" + "\n".join(found))
-        for n, (s, rows) in enumerate(graders.grade(left), 1):
-            record.save(s, rows)
-            done[s.name] = rows
-            if n % 10 == 0:
-                _note(f"graded {n} of {len(left)}")
+    graders = Graders(plan, jobs)
+    if left and not plan.trust:
+        require_walls()
+    graders.only(left)
+    if found := list(graders.selftest()):
+        raise GraderFailure("it does not judge its own key rightly on this machine:\n" + "\n".join(found))
+    for n, (s, rows) in enumerate(graders.grade(left), 1):
+        record.save(s, rows)
+        done[s.name] = rows
+        if n % 10 == 0:
+            _note(f"graded {n} of {len(left)}")
     return flag_all([row for s in submissions for row in done[s.name]])
 
 
@@ -111,16 +100,12 @@ def _note(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m labkit_book.grader",
-        description="Grade notebooks. Exits with 0 only if every submission has a row and the grader failed on none.",
-    )
+    about = "Grade notebooks. Exits with 0 only if every submission has a row and the grader failed on none."
+    parser = argparse.ArgumentParser("python -m labkit_book.grader", description=about)
     add = parser.add_argument
     # fmt: off
-    add("submissions", nargs="+", metavar="SUBMISSION",
-        help="a notebook, or a folder with an entry per student")
-    add("--key", type=Path, required=True,
-        help="the folder with the key: tests/problems, or a copy with questions of your own")
+    add("submissions", nargs="+", metavar="SUBMISSION", help="a notebook, or a folder with an entry per student")
+    add("--key", type=Path, required=True, help="tests/problems, or a copy with questions of your own")
     add("--out", type=Path, default=Path("results"), metavar="DIR",
         help="where the record, the gradebook and feedback pages go (default: results); an interrupted run goes on there")
     add("--jobs", type=int, default=machine.cores(), metavar="N", help="submissions at the same time (default: the cores)")
@@ -133,6 +118,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a ^C
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not show every character
     sys.exit(main())

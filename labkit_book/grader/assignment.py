@@ -1,11 +1,8 @@
-"""A problem set as an assignment of nbgrader, for courses that have it.
+"""A problem set as an assignment of nbgrader: ``python -m labkit_book.grader.assignment B --out COURSE/source/failures``.
 
-    python -m labkit_book.grader.assignment B --out COURSE/source/failures
-
-writes ``b_exercises.ipynb`` there: each answer a solution cell, each check a locked test with the exercise's points and
-hidden questions of other seeds, whose least points nbgrader takes as the cell's; each answer in words a cell that a person
-grades. nbgrader runs answer, judge and check in one process, so it has none of our walls. Source: nbgrader's documentation,
-*Creating and grading assignments*.
+Each answer becomes a solution cell, each check a locked test with the exercise's points and hidden questions of other
+seeds, whose least points nbgrader takes as the cell's; each answer in words a cell that a person grades (nbgrader's
+documentation, *Creating and grading assignments*). It runs answer and judge in one process, so it has no walls.
 """
 
 from __future__ import annotations
@@ -31,22 +28,18 @@ min(_check({id!r}, {answer}, seed=_seed).points for _seed in {seeds!r})
 
 
 def assign_inplace(nb: dict[str, Any], name: str, seeds: Sequence[int]) -> None:
-    """Give the released notebook of set ``name`` nbgrader's metadata. seeds: of the hidden questions.
-
-    Raises ValueError where an exercise of the set has no cell for its answer or no check.
-    """
+    """Give the released notebook of set ``name`` nbgrader's metadata. Raises ValueError where it lacks a cell."""
     exercises = exercise_set(name)
     lacking = {f"{what} of {id}" for id in exercises for what in ("the answer", "the check")}
     for cell in nb["cells"]:
         source = cell["source"] = "".join(cell["source"])
-        for id in [t.removeprefix("exercise-") for t in cell["metadata"].get("tags", [])]:
+        tags = cell["metadata"].get("tags", [])
+        for id in [id for id in exercises if f"exercise-{id}" in tags]:
             body = re.search(r"^( +)\.\.\.[ \t]*$", source, re.M)
             lacking.discard(f"the answer of {id}")
-            if id in exercises and exercises[id].rubric:
+            if exercises[id].rubric:
                 _mark_inplace(cell, f"exercise-{id}", exercises[id].points, solution=True)
-            elif (
-                id in exercises and body
-            ):  # one that is filled in where it stands keeps its form, and no mark
+            elif body:  # one that is filled in where it stands keeps its form, and no mark
                 _mark_inplace(cell, f"exercise-{id}", None, solution=True)
                 region = f"{body[1]}### BEGIN SOLUTION\n{body[0]}\n{body[1]}### END SOLUTION"
                 cell["source"] = source[: body.start()] + region + source[body.end() :]
@@ -72,8 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
     parser = argparse.ArgumentParser(description="Write a problem set as an assignment of nbgrader.")
     parser.add_argument("name", metavar="SET", help="the problem set, as 10.3")
-    about = "the assignment's folder, as COURSE/source/sync"
-    parser.add_argument("--out", type=Path, required=True, help=about)
+    parser.add_argument("--out", type=Path, required=True, help="the assignment's, as COURSE/source/sync")
     parser.add_argument("--notebooks", default="notebooks/exercises", help="the released problem sets")
     args = parser.parse_args(argv)
     path = released_path(args.name, args.notebooks)
@@ -81,8 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         nb = json.loads(path.read_text(encoding="utf-8"))
         assign_inplace(nb, args.name, [secrets.randbits(64) for _ in range(3)])
         args.out.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(nb, indent=1, ensure_ascii=False) + "\n"
-        (args.out / path.name).write_text(text, encoding="utf-8")
+        (args.out / path.name).write_text(json.dumps(nb, indent=1) + "\n")
     except (ValueError, OSError) as error:
         print(f"labkit_book.grader.assignment: {error}", file=sys.stderr)
         return 2

@@ -1,8 +1,6 @@
-"""Many submissions: the self-test first, then every exercise of every notebook, a process for each submission.
+"""Many submissions, each in a process that is forked from this one, with all that it has loaded.
 
-There is a row for every submission, whatever is in it. A process is forked from this one, with all that it has loaded, and
-may die, hang or want more memory than there is for it: then its submission's row says so, and no other is lost with it. All
-processes end when this one does, however it ends.
+It may die, hang or want more memory than there is for it: then its submission's row says so, and no other is lost with it.
 """
 
 from __future__ import annotations
@@ -34,24 +32,21 @@ from labkit_book.grader.zygote import Limits, Zygote
 from labkit_book.problems.asking import GraderFailure
 from labkit_book.problems.exercise import Exercise
 
-SUBMISSION_S = 300.0  # for all of one notebook
-_STOP = (signal.SIGINT, signal.SIGTERM)
+SUBMISSION_S = 300.0  # for all of one notebook; a grader that is not through long after that has failed
 MEMORY_BYTES = 150_000_000  # that a process of the grader may take beyond the 150 MB with which it begins
 
 
 @dataclass(frozen=True)
 class Plan:
-    """key: the folder with key_*.py. notebooks: the folder with the released problem sets. sets: their names. seed: of all
-    questions. hide: folders that no answer may see. limits: what an answer may use. trust: whether to do without walls.
-    """
+    """What is to be graded, and how."""
 
-    key: Path
-    notebooks: Path
-    sets: tuple[str, ...]
-    seed: int
-    hide: tuple[Path, ...] = ()
+    key: Path  # the folder with key_*.py
+    notebooks: Path  # the folder with the released problem sets
+    sets: tuple[str, ...]  # their names
+    seed: int  # of all questions
+    hide: tuple[Path, ...] = ()  # that no answer may see
     limits: Limits = field(default_factory=Limits)
-    trust: bool = False
+    trust: bool = False  # to do without walls
 
 
 class Graders:
@@ -74,10 +69,9 @@ class Graders:
         return keys
 
     def only(self, submissions: Sequence[Submission]) -> None:
-        """Know, from here on, no other sets than those that occur among the submissions, asked for or not."""
-        met = set[str]()
-        for _, names in self._each(self._sets_in, submissions):
-            met |= set() if isinstance(names, Lost) else names
+        """Know, from here on, no other sets than those that occur among the submissions."""
+        found = in_processes(self._sets_in, submissions, self.jobs)
+        met = {name for _, names in found if not isinstance(names, Lost) for name in names}
         self.books = {name: book for name, book in self.books.items() if name in met}
         for line in "\n".join(book.setup for book in self.books.values()).splitlines():
             with suppress(ImportError):
@@ -87,24 +81,18 @@ class Graders:
     def selftest(self) -> Iterator[str]:
         """Yields what is wrong: every reference must get full marks and every mutant less."""
         ids = [id for book in self.books.values() for id in book.exercises]
-        for i, problems in self._each(self._tested, ids):
-            yield from [f"{ids[i]}: {problems.why}"] if isinstance(problems, Lost) else problems
+        for id, problems in in_processes(self._tested, ids, self.jobs):
+            yield from [f"{id}: {problems}"] if isinstance(problems, Lost) else problems
 
     def grade(self, submissions: Sequence[Submission]) -> Iterator[tuple[Submission, list[Row]]]:
         """Yields each submission with its rows, as they come; every submission comes, and with at least one row."""
-        for i, rows in self._each(self.rows, submissions):
-            s = submissions[i]
-            lost = isinstance(rows, Lost)
-            yield s, [Row(s.student, s.name, "", "GRADER_ERROR", rows.why)] if lost else rows
+        for s, rows in in_processes(self.rows, submissions, self.jobs):
+            yield s, [Row(s.student, s.name, "", "GRADER_ERROR", rows)] if isinstance(rows, Lost) else rows
 
-    def _each(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        # A submission ends itself in time; a grader that is not through long after that has failed.
-        return in_processes(work, tasks, self.jobs, 2 * SUBMISSION_S)
-
-    def _sets_in(self, s: Submission) -> set[str]:
+    def _sets_in(self, s: Submission) -> list[str]:
         with suppress(Unreadable):
-            return set(sets_of(s.cells(), self.books))
-        return set()
+            return sets_of(s.cells(), self.books)
+        return []
 
     def _tested(self, id: str) -> list[str]:
         name = id.rpartition("-")[0]
@@ -143,80 +131,64 @@ class Graders:
         self, e: Exercise, book: Released, *, cells: list[Cell], zygote: Callable[[], Zygote], until: float
     ) -> Outcome:
         """What became of one exercise of a notebook. until: when the notebook has had its time."""
-        answer, key = book.answer(cells, e.id), self.keys[book.name]
+        answer = book.answer(cells, e.id)
         made = partial(Outcome, e.id, e.title, points=0, of=e.points, answer=answer.source)
         if answer.blank:
             return made("NO_RESULT", message="not answered: the cell is as it was handed out")
         if e.rubric or answer.note:
-            return made("NEEDS_HUMAN", message=answer.note, log=key.criteria(e))
+            return made("NEEDS_HUMAN", message=answer.note)
         if time.monotonic() > until:
-            said = "not run: the exercises before it had taken all the time that there is for a notebook"
-            return made("TIMEOUT", message=said)
-        questions = key.questions(e, [self.plan.seed, *e.id.encode()])  # the same for every student of a run
+            return made("TIMEOUT", message="not run: the exercises before it took all of the notebook's time")
+        # The same for every student of a run.
+        questions = self.keys[book.name].questions(e, [self.plan.seed, *e.id.encode()])
         taken: dict[str, Any] = {"setup": answer.setup, "cells": answer.cells, "name": answer.name}
         try:
             got = grade_one(e, answer.source, questions, **taken, zygote=zygote(), seed=self.plan.seed)
         except Exception as error:
-            said = "the grader failed here; this is not your fault"
-            return made("GRADER_ERROR", message=said, log=described(error))
+            return made("GRADER_ERROR", log=described(error))
         return replace(got, answer=answer.source)
 
 
 def flag_all(rows: Sequence[Row]) -> list[Row]:
     """The same rows; where a student has several files for one set, each says so."""
     files = Counter((row.student, row.set) for row in rows if row.set)
-    counts = [files[row.student, row.set] for row in rows]
-    return [
-        replace(row, flags=(*row.flags, f"one of {n} files for this set")) if n > 1 else row
-        for row, n in zip(rows, counts, strict=True)
-    ]
+    said = [(f"one of {n} files for this set",) * (n > 1) for n in (files[r.student, r.set] for r in rows)]
+    return [replace(row, flags=(*row.flags, *more)) for row, more in zip(rows, said, strict=True)]
 
 
-# -- a process for each task -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A task without an answer, and why."""
-
-    why: str
+class Lost(str):
+    """Why there is no answer to a task."""
 
 
 def in_processes(
-    work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int, limit_s: float
-) -> Iterator[tuple[int, Any]]:
-    """Yields (number of the task, ``work(task)`` or Lost) as they come. jobs: at a time; limit_s: seconds for each."""
-    waiting = list(enumerate(tasks))[::-1]
-    running: dict[Any, tuple[int, Any, float]] = {}  # by its pipe: the number, the process, and until when
+    work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int, limit_s: float = 2 * SUBMISSION_S
+) -> Iterator[tuple[Any, Any]]:
+    """Yields (task, ``work(task)`` or Lost) as they come. jobs: at a time; limit_s: seconds for each."""
+    context, waiting = multiprocessing.get_context("fork"), list(tasks)[::-1]
+    running: dict[Any, tuple[Any, Any, float]] = {}  # by its pipe: the task, the process, and until when
     # Python loses a ^C in the middle of a fork, and in a finalizer, so none is let in but where we wait.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                number, task = waiting.pop()
-                pipe, process = _begun(work, task)
-                running[pipe] = number, process, time.monotonic() + limit_s
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
+                pipe, theirs = context.Pipe(duplex=False)
+                process = context.Process(
+                    target=_main, args=(work, task := waiting.pop(), theirs), daemon=True
+                )
+                process.start()
+                theirs.close()
+                running[pipe] = task, process, time.monotonic() + limit_s
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
             ready = wait(list(running), timeout=1.0)
-            signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             late = [pipe for pipe, (_, _, until) in running.items() if time.monotonic() > until]
             for pipe in {*ready, *late}:
-                number, process, _ = running.pop(pipe)
-                yield number, _ended(pipe, process)
+                task, process, _ = running.pop(pipe)
+                yield task, _ended(pipe, process)
     finally:
         for pipe, (_, process, _) in running.items():
             _ended(pipe, process)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
-
-
-def _begun(work: Callable[[Any], Any], task: Any) -> tuple[Any, Any]:
-    """A process at work on a task, and the pipe that its result comes by."""
-    context = multiprocessing.get_context("fork")
-    pipe, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_main, args=(work, task, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    return pipe, process
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def _ended(pipe: Any, process: Any) -> Any:
@@ -233,23 +205,18 @@ def _ended(pipe: Any, process: Any) -> Any:
 
 
 def _main(work: Callable[[Any], Any], task: Any, pipe: Any) -> None:
+    """The life of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that waits
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     if sys.platform == "linux":
         die_with_parent()
-        _limit_memory()
+        threading.stack_size(1 << 20)  # a simulated worker's thread would take eight times as much
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+        _, hard = getrlimit(RLIMIT_DATA)  # which the fork server goes back to
+        setrlimit(RLIMIT_DATA, (pages * getpagesize() + MEMORY_BYTES, hard))  # beyond it, a MemoryError
     try:
         result = work(task)
     except Exception:
         result = Lost(traceback.format_exc(limit=-4))
     with suppress(BrokenPipeError):
         pipe.send(result)
-
-
-def _limit_memory() -> None:
-    """Let this process take so much memory and no more (Linux); what exceeds it is a MemoryError."""
-    threading.stack_size(1 << 20)  # a simulated worker's thread would take eight times as much
-    pages = int(Path("/proc/self/statm").read_text().split()[5])
-    _, hard = getrlimit(RLIMIT_DATA)  # which the fork server goes back to
-    setrlimit(RLIMIT_DATA, (pages * getpagesize() + MEMORY_BYTES, hard))

@@ -1,10 +1,8 @@
 """Which files are submissions, whose, and what is in them.
 
-Each entry of a folder is a student: a notebook (the student is its name without the ending) or a folder with notebooks at
-any depth (the student is the folder's name). A notebook with a problem set's own name, as ``10_3_exercises (1).ipynb``, is
-of the student after whom its folder is called. Nothing handed in is left out: what is no notebook has its ``problem``. Links
-are not followed: they could lead to somebody else's work. Files are opened here and nowhere else, as nbformat 4
-(https://nbformat.readthedocs.io), of which outputs are ignored.
+Each entry of a folder is a student: a notebook, called like the student, or a folder with notebooks at any depth. One with
+a problem set's own name, as ``10_3_exercises (1).ipynb``, is of the student after whom its folder is called. Nothing handed
+in is left out. Links are not followed: they could lead to somebody else's work. Files are opened here and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,41 +14,24 @@ import stat
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MOST_OF_STUDENT = 20  # files
 MAX_BYTES = 32_000_000  # of a notebook
 MAX_CODE = 500_000  # characters of it; a problem set has less than a tenth of that
 MAX_CELLS = 1000
 # 10_3_exercises, 10_3_exercises (1), 10_3 (1), a_exercises, 2_2-Copy1
-_GENERIC = re.compile(
-    r"(\d{1,2}([_.-]\d{1,2})?|[a-z])([ _-]?exercises)?[ _-]*(\(\d+\)|copy ?\d*)?", re.IGNORECASE
-)
-_OF_SYSTEMS = {
-    "__macosx",
-    "__pycache__",
-    ".ds_store",
-    "thumbs.db",
-    "desktop.ini",
-    ".venv",
-    ".idea",
-    ".vscode",
-}
+_GENERIC = re.compile(r"(?i)(\d{1,2}([_.-]\d{1,2})?|[a-z])([ _-]?exercises)?[ _-]*(\(\d+\)|copy ?\d*)?")
+_OF_SYSTEMS = ("._", ".~", ".git", ".ipynb_checkpoints", ".ds_store", ".venv", ".idea", ".vscode")
 
 
-class Unreadable(Exception):
+class Unreadable(ValueError):
     """This submission is not a notebook that can be graded; the message says why, in one sentence."""
 
 
-@dataclass(frozen=True)
-class Submission:
-    """One file that somebody handed in.
-
-    student: whose. name: how reports call this file, unique among all. path: where it lies.
-    problem: "" or why it can't be a notebook at all.
-    """
+class Submission(NamedTuple):
+    """One file that was handed in. name: unique among all, for reports. problem: "" or why it can't be a notebook."""
 
     student: str
     name: str
@@ -64,22 +45,18 @@ class Submission:
         return read_cells(self.path)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """kind: ``"code"``, ``"markdown"`` or ``"raw"``. tags: of the cell's metadata. number: of the cell, from 1."""
+class Cell(NamedTuple):
+    """One cell of a notebook."""
 
-    kind: str
+    kind: str  # "code", "markdown" or "raw"
     source: str
-    tags: tuple[str, ...] = ()
-    number: int = 0
+    tags: tuple[str, ...] = ()  # of its metadata
+    number: int = 0  # from 1
 
     @property
     def plain(self) -> str:
         """Its source without blanks at the ends, by which cells are compared."""
         return "\n".join(line.rstrip() for line in self.source.strip().splitlines())
-
-
-# -- whose -----------------------------------------------------------------------------------------------------------
 
 
 def collect(paths: Iterable[Path | str], skip: Path) -> list[Submission]:
@@ -102,35 +79,30 @@ def collect(paths: Iterable[Path | str], skip: Path) -> list[Submission]:
 
 def _of_entry(entry: Path) -> Iterator[Submission]:
     """The submissions of an entry of a folder; what lies in a student's folder beside notebooks is left alone."""
-    student, found = entry.name, [entry]
-    problem = "there is no notebook in this folder that can be read"
-    if entry.is_symlink() or not entry.is_dir():
-        student = entry.parent.name if _GENERIC.fullmatch(entry.stem) else entry.stem
-        problem = "this is not a notebook: its name does not end in .ipynb"
-    else:
+    student, found, problem = entry.name, list[Path](), ""
+    if entry.is_dir() and not entry.is_symlink():
         for here, folders, files in os.walk(entry):
             folders[:] = [f for f in folders if not _hidden(f)]
-            paths = [Path(here, name) for name in (*files, *folders) if not _hidden(name)]
-            found += [path for path in paths if path.suffix.lower() == ".ipynb" and not _is_folder(path)]
-        found = found[1:] or found
-    for path in found:
-        said = problem if path.suffix.lower() != ".ipynb" or _is_folder(path) else ""
-        said = "this is a link: hand in the file itself" if path.is_symlink() else said
+            found += [Path(here, f) for f in files if f.lower().endswith(".ipynb") and not _hidden(f)]
+        problem = "" if found else "there is no notebook in this folder that can be read"
+    else:
+        student = entry.parent.name if _GENERIC.fullmatch(entry.stem) else entry.stem
+        if entry.suffix.lower() != ".ipynb":
+            problem = "this is not a notebook: its name does not end in .ipynb"
+    for path in found or [entry]:
+        said = "this is a link: hand in the file itself" if path.is_symlink() else problem
         yield Submission(_plain(student), _plain(path.relative_to(entry.parent).as_posix()), path, said)
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 def _hidden(name: str) -> bool:
     """What systems leave in folders; a student's own file may well begin with a dot."""
-    return name.startswith(("._", ".~", ".git", ".ipynb_checkpoints")) or name.lower() in _OF_SYSTEMS
+    name = name.lower()
+    return name.startswith(_OF_SYSTEMS) or name in ("__macosx", "__pycache__", "thumbs.db", "desktop.ini")
 
 
 def _plain(name: str) -> str:
     """A name that can be printed and written into a file: one line, one form of each accent."""
-    name = unicodedata.normalize("NFC", printable(os.fsencode(name).decode("utf-8", "replace")))
+    name = unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "replace"))
     return "".join(c if c.isprintable() else "�" for c in name) or "(no name)"
 
 
@@ -141,24 +113,22 @@ def _counted(submissions: Iterable[Submission]) -> Iterator[Submission]:
         files[s.student] += 1
         names[s.name] += 1
         if names[s.name] > 1:  # of two folders that were given
-            s = replace(s, name=f"{s.name} #{names[s.name]}")
+            s = s._replace(name=f"{s.name} #{names[s.name]}")
         if files[s.student] <= MOST_OF_STUDENT:
             yield s
         elif files[s.student] == MOST_OF_STUDENT + 1:
             said = f"this file and those after it are not looked at: a student has at most {MOST_OF_STUDENT}"
-            yield replace(s, problem=said)
-
-
-# -- what is in a file -----------------------------------------------------------------------------------------------
+            yield s._replace(problem=said)
 
 
 def read_cells(path: Path | str) -> list[Cell]:
     """The cells of the notebook at ``path``, in order. Raises Unreadable, and nothing else."""
+    data = content(path)
     try:
-        nb = json.loads(content(path).decode("utf-8-sig"))
+        nb = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError, MemoryError) as error:
-        said = f"the file is no text in JSON ({type(error).__name__}), so it is no notebook"
-        raise Unreadable(f"{said}: was the upload complete?") from None
+        said = f"the file is no text in JSON ({type(error).__name__}): was the upload complete?"
+        raise Unreadable(said) from None
     if not isinstance(nb, dict) or nb.get("nbformat") != 4:
         raise Unreadable("the file is no notebook of format 4: open it in a current Jupyter and save it")
     cells = nb.get("cells")
@@ -183,25 +153,19 @@ def content(path: Path | str) -> bytes:
     except OSError as error:
         raise Unreadable(f"the file cannot be read: {error.strerror}") from None
     if len(data) > MAX_BYTES:
-        most = f"{MAX_BYTES / 1e6:.0f} MB"
-        raise Unreadable(f"the file has more than {most}: clear its outputs and hand it in again")
+        raise Unreadable(
+            f"the file has over {MAX_BYTES / 1e6:.0f} MB: clear its outputs and hand it in again"
+        )
     if not data.strip():
         raise Unreadable("the file is empty")
     return data
 
 
 def _cell(cell: Any, number: int) -> Cell:
-    source = cell.get("source") if isinstance(cell, dict) else None
-    if isinstance(source, list) and all(isinstance(line, str) for line in source):
-        source = "".join(source)
-    if not isinstance(source, str) or not isinstance(cell.get("cell_type"), str):
-        raise Unreadable(f"cell {number} of the notebook is damaged")
-    metadata = cell.get("metadata")
-    tags = metadata.get("tags") if isinstance(metadata, dict) else None
-    tags = [t for t in tags if isinstance(t, str)] if isinstance(tags, list) else []
-    return Cell(cell["cell_type"], printable(source), tuple(tags), number)
-
-
-def printable(text: str) -> str:
-    """``text`` without what no file in UTF-8 can hold (halves of characters, bytes of a strange file name)."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    try:
+        kind, source = str(cell["cell_type"]), "".join(cell["source"])
+        tags = tuple(tag for tag in cell.get("metadata", {}).get("tags", ()) if isinstance(tag, str))
+    except (AttributeError, KeyError, TypeError):
+        raise Unreadable(f"cell {number} of the notebook is damaged") from None
+    # Halves of characters can stand in JSON, and in no file in UTF-8.
+    return Cell(kind, source.encode("utf-8", "replace").decode("utf-8"), tags, number)

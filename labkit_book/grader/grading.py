@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from labkit.comm import LaunchError, Mismatch, launch
-from labkit.comm.base import DTYPES, Comm
-from labkit.comm.errors import described, text_of
+from labkit.comm.base import DTYPES, Comm, describe
+from labkit.comm.errors import described
 from labkit.comm.simulated import Simulated
 from labkit_book.grader.results import Outcome
-from labkit_book.grader.zygote import Child, Message, Serve, Zygote
-from labkit_book.problems import asking, wire
+from labkit_book.grader.zygote import Child, Message, Zygote
+from labkit_book.problems import asking
 from labkit_book.problems.asking import KILLED, NO_ANSWER, NO_RESULT, Ended, GraderFailure, Raised, examine
 from labkit_book.problems.exercise import Case, Exercise, Wrong
 
-_MOST_SOURCE = 1_000_000  # characters
-MOST_ASKED = 800_000  # bytes of what an answer puts to a function of the grader's
 MOST_MESSAGES = 100_000
 MOST_S = 1e12  # on a worker's clock: some 30,000 years
 _HINTS = {
@@ -45,10 +44,9 @@ def grade_one(
 ) -> Outcome:
     """Grade one answer.
 
-    source: the cells that make it, as text; setup: what the released notebook imports before; cells: other cells that it
-        needs, (number, source). name: what the function or the variable is called there; None: ``exercise.function``.
-    cases: the questions; None: those that ``seed`` draws.
-    Returns an ``Outcome`` whatever the answer does. Raises GraderFailure where no process can be had for it.
+    source: the cells that make it; setup: what the released notebook imports before; cells: others that it needs, by number.
+    name: what the function or the variable is called there; None: ``exercise.function``. cases: None: those that ``seed``
+    draws. Returns an ``Outcome`` whatever the answer does. Raises GraderFailure where no process can be had for it.
     """
     cases = exercise.cases(np.random.default_rng(seed)) if cases is None else cases
     order: Message = {"op": "load", "setup": setup, "cells": [list(cell) for cell in cells], "source": source}
@@ -60,7 +58,9 @@ def grade_one(
     finally:
         for child in session.children:
             child.close()
-    message = session.blank() if found.status == NO_RESULT and not found.message else found.message
+    nothing = "returned nothing: is the return missing? Or is it not done yet?"
+    blank = f"{order['name']} {nothing if exercise.function else 'has not been filled in yet'}"
+    message = blank if found.status == NO_RESULT and not found.message else found.message
     said = f"It printed:\n{_clip(printed, 2000)}" if printed.strip() else ""
     log = "\n".join(part for part in (f"seed {seed}", found.case, found.trace, said) if part)
     about = (exercise.id, exercise.title, found.status, found.points(exercise.points), exercise.points)
@@ -73,8 +73,7 @@ class _Session:
     def __init__(self, exercise: Exercise, order: Message, zygote: Zygote) -> None:
         self.exercise, self.order, self.zygote = exercise, order, zygote
         self.until = time.monotonic() + zygote.limits.exercise_s
-        self.children: list[Child] = []
-        self.notes = list[str]()
+        self.children, self.notes = list[Child](), list[str]()
 
     def ask(self, case: Case) -> Any:
         """The answer to one question, or an exception that ``examine`` knows how to word. Raises GraderFailure."""
@@ -84,19 +83,13 @@ class _Session:
             if case.K:
                 return self._launch(case)
             op = "call" if self.exercise.function else "value"
-            order, functions = {"op": op, "args": case.args if op == "call" else ()}, list[Any]()
-            return _value(self.children[0].converse(order, _calls(functions), self._deadline(), functions))
+            order = {"op": op, "args": case.args if op == "call" else ()}
+            return _value(self.children[0].converse(order, self._deadline()))
         except Exception as error:
             root = error.__cause__ or error
             if isinstance(root, (Wrong, Ended, Raised, NotImplementedError, LaunchError, GraderFailure)):
                 raise
             raise GraderFailure(f"a question could not be put: {described(root)}") from error
-
-    def blank(self) -> str:
-        """Why there is nothing to judge, in words for the student."""
-        if not self.exercise.function:
-            return f"{self.order['name']} has not been filled in yet"
-        return f"{self.order['name']} returned nothing: is the return missing? Or is it not done yet?"
 
     def printed(self) -> str:
         """What all processes printed, and notes about the cells."""
@@ -111,27 +104,23 @@ class _Session:
 
     def _is_blank(self, K: int) -> bool:
         """See to it that K processes have the answer loaded; True if there is none in it."""
-        if len(self.order["source"]) > _MOST_SOURCE:
-            raise Wrong(f"the cell is longer than {_MOST_SOURCE:,} characters")
         ready, limits = len(self.children), self.zygote.limits
         for _ in range(K - ready):
-            self.children.append(self.zygote.fork(limits.memory_bytes // K))
+            self.children.append(Child(self.zygote, limits.memory_bytes // K))
         for child in self.children:  # all of them may answer at once
-            child.line.most = limits.answer_bytes // K
+            child.most = limits.answer_bytes // K
         return any(self._load(child) for child in self.children[ready:])
 
     def _load(self, child: Child) -> bool:
-        child.hello()
-        reply = child.converse(self.order, _calls([]), self._deadline())
-        if reply["op"] == "absent":
-            raise Ended(NO_RESULT, f"there is no {self.order['name']} after the cell has run")
+        reply = child.converse(self.order, self._deadline())
         if reply["op"] != "loaded":
             raise _problem(reply)
         self.notes.append(_clip(str(reply.get("log", "")), 1000))
-        blank = reply.get("blank") is True
-        if self.exercise.function and not blank and reply.get("callable") is not True:
+        if (kind := reply.get("kind")) == "absent":
+            raise Ended(NO_RESULT, f"there is no {self.order['name']} after the cell has run")
+        if self.exercise.function and kind == "value":
             raise Wrong(f"{self.order['name']} should be a function, but is something else")
-        return blank
+        return kind == "blank"
 
     def _launch(self, case: Case) -> Any:
         # An answer's ranks are processes in any case; what they send passes through here, at a simulation's prices.
@@ -142,10 +131,10 @@ class _Session:
 
         def rank(comm: Any) -> Any:
             router = _Router(comm, self.zygote.limits.answer_bytes, case.clock)
-            about = {"rank": comm.rank, "K": comm.K, "hosts": list(comm.hosts)}
-            order = {"op": "rank", **about, "args": case.args[comm.rank]}
+            about = {"rank": comm.rank, "K": comm.K, "hosts": comm.hosts, "calls": router.calls}
+            order = {"op": "rank", "comm": about, "args": case.args[comm.rank]}
             try:
-                return _value(self.children[comm.rank].converse(order, router.serve, until))
+                return _value(self.children[comm.rank].converse(order, until, most=math.inf))
             except Ended as error:
                 said = f"rank {comm.rank}: {error}" if comm.K > 1 else str(error)
                 raise Ended(error.status, said) from None
@@ -159,65 +148,43 @@ class _Session:
 
 
 class _Router:
-    """Serves one rank for one launch: does on its simulated ``Comm`` what is asked, counts where no answer can write.
+    """What one rank may call in one launch: done on its simulated ``Comm``, and counted where no answer can write.
 
-    most: bytes that it may send and receive in all. clock: whether it may spend seconds of its own choice.
-    error: the last that it was told.
+    most: bytes in all. clock: whether it may spend seconds of its own choice. error: the last that it was told.
     """
 
     def __init__(self, comm: Comm, most: int, clock: bool) -> None:
         self.comm, self.left, self.clock = comm, most, clock
-        self.requests, self.meetings = list[Any](), list[Any]()
+        self.messages, self.meetings = 0, ExitStack()
         self.error: Exception | None = None
-        own = (self.isend, self.irecv, self.wait, self.recv_any, self.meet, self.part, self.compute)
-        self.calls: dict[Any, Any] = {call.__name__: call for call in (*own, comm.barrier, comm.now)}
+        own = (self.isend, self.irecv, self.recv_any, self.meet, self.part, self.compute)
+        self.calls = {call.__name__: partial(self._do, call) for call in (*own, comm.barrier, comm.now)}
 
-    def serve(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The reply to one question of the worker."""
-        what, step = str(asked.pop("what", "")), asked.pop("step", None)
-        if what not in self.calls:
-            raise Ended(NO_RESULT, NO_ANSWER)
-        del asked["op"]
+    def _do(self, call: Callable[..., Any], step: Any, *args: Any) -> Any:
         self.comm.step = step if type(step) is int and 0 <= step < MOST_MESSAGES else 0
         try:
-            return {"op": "value", "value": self.calls[what](**asked)}
-        except Ended:
-            raise
+            return call(*args)
         except Exception as error:
             self.error = error
-            message = getattr(error, "message", "") or text_of(error)
-            return {"op": "refused", "type": type(error).__name__, "message": message}
+            raise
 
-    def isend(self, data: Any, to: Any) -> int:
-        if not isinstance(data, np.ndarray):
-            raise TypeError(f"data must be a numpy array, got {type(data).__name__}")
-        self._carry(data.nbytes)
-        self.requests.append(self.comm.isend(data, to))
-        return len(self.requests) - 1
+    def isend(self, data: Any, to: Any) -> Callable[[Any], Any]:
+        self._carry(describe(data, "data").nbytes)
+        return partial(self._do, self.comm.isend(data, to).wait)
 
-    def irecv(self, size: Any, source: Any) -> int:
-        self.requests.append(self.comm.irecv(self._buffer(size), source))
-        return len(self.requests) - 1
-
-    def wait(self, number: Any) -> Any:
-        if type(number) is not int or not 0 <= number < len(self.requests):
-            raise Ended(NO_RESULT, NO_ANSWER)
-        return self.requests[number].wait()
+    def irecv(self, size: Any, source: Any) -> Callable[[Any], Any]:
+        return partial(self._do, self.comm.irecv(self._buffer(size), source).wait)
 
     def recv_any(self, size: Any) -> tuple[int, Any]:
         buffer = self._buffer(size)
         return self.comm.recv_any(buffer), buffer
 
     def meet(self, name: Any, size: Any) -> None:
-        n, dtype = (None, None) if size is None else _n_and_dtype(size)
-        x = None if n is None else np.broadcast_to(np.zeros((), dtype), n)
-        meeting = self.comm.collective(str(name)[:80], x)
-        meeting.__enter__()
-        self.meetings.append(meeting)
+        x = None if size is None else _of_size(size)
+        self.meetings.enter_context(self.comm.collective(str(name)[:80], x))
 
     def part(self) -> None:
-        if self.meetings:
-            self.meetings.pop().__exit__(None, None, None)
+        self.meetings.close()
 
     def compute(self, work: Any, seconds: Any) -> Any:
         ran = work == "has run"  # already, in the worker's process: here it is no work
@@ -229,42 +196,23 @@ class _Router:
         return self.comm.compute((lambda: None) if ran else work, seconds=seconds)
 
     def _buffer(self, size: Any) -> np.ndarray:
-        n, dtype = _n_and_dtype(size)
-        self._carry(n * dtype.itemsize)
-        return np.empty(n, dtype)
+        like = _of_size(size)
+        self._carry(like.nbytes)
+        return np.empty(like.shape, like.dtype)
 
     def _carry(self, nbytes: int) -> None:
         self.left -= nbytes
-        if self.left < 0 or max(len(self.requests), self.comm.messages_sent) > MOST_MESSAGES:
+        self.messages += 1
+        if self.left < 0 or self.messages > MOST_MESSAGES:
             raise Ended(KILLED, f"rank {self.comm.rank} sent and received more than the grader carries")
 
 
-def _n_and_dtype(size: Any) -> tuple[int, np.dtype]:
-    """What ``describe`` says of a buffer: elements and numpy dtype. Raises ValueError where numpy has none."""
+def _of_size(size: Any) -> np.ndarray:
+    """What ``describe`` has described, without taking memory for it. Raises TypeError for a dtype not numpy's."""
     n, code = size[:2]
-    if type(n) is not int or type(code) is not int or not 0 <= n < 2**48:
+    if type(n) is not int or type(code) is not int or not (0 <= n < 2**48 and 0 < code < len(DTYPES)):
         raise Ended(NO_RESULT, NO_ANSWER)
-    name = DTYPES[code] if 0 < code < len(DTYPES) else "none"
-    if name in ("none", "bfloat16"):
-        raise ValueError(f"data of dtype {name} cannot travel between the grader's workers; use float32")
-    return n, np.dtype(name)
-
-
-def _calls(functions: list[Any]) -> Serve:
-    """Serves an answer that calls, by their numbers, the functions among its arguments."""
-
-    def serve(asked: Message) -> Message:
-        number, args = asked.get("number"), asked.get("args")
-        if not isinstance(args, tuple) or type(number) is not int or not 0 <= number < len(functions):
-            raise Ended(NO_RESULT, NO_ANSWER)
-        try:
-            if len(wire.encode(args)) > MOST_ASKED:
-                raise ValueError(f"at most {MOST_ASKED:,} bytes can be given to this function")
-            return {"op": "value", "value": functions[number](*args)}
-        except Exception as error:
-            return {"op": "refused", "type": type(error).__name__, "message": text_of(error)}
-
-    return serve
+    return np.broadcast_to(np.zeros((), DTYPES[code]), n)
 
 
 def _value(reply: Message) -> Any:
@@ -281,20 +229,18 @@ def _problem(reply: Message) -> Exception:
         return Wrong(f"{asking.TOO_LARGE}: {said}")
     if reply["op"] != "raised" or not isinstance(kinds, list):
         return Ended(NO_RESULT, NO_ANSWER)
-    if "NotImplementedError" in kinds:
-        return NotImplementedError(said)
+    for kind in (NotImplementedError, Wrong):
+        if kind.__name__ in kinds:
+            return kind(said)
     if "MemoryError" in kinds:
-        more = "it asked for more memory than there is for an answer"
-        return Ended(KILLED, f"{more}: {said}".rstrip(": "))
+        return Ended(KILLED, f"it asked for more memory than there is for an answer: {said}".rstrip(": "))
     if "SystemExit" in kinds or "GeneratorExit" in kinds:
         return Ended(NO_RESULT, "it called exit before it had answered: take that out")
-    if "Wrong" in kinds:
-        return Wrong(said)
     name = str(kinds[0]) if kinds else ""
     error: Raised = type(name if name.isidentifier() else "Exception", (Raised,), {})(said)
     error.own_lines = _clip(str(reply.get("lines", "")), 1500)
     error.trace = _clip(str(reply.get("trace", "")), 4000)
-    error.hint = next((hint for kind, hint in _HINTS.items() if kind in kinds), "")
+    error.hint = next((hint for name, hint in _HINTS.items() if name in kinds), "")
     return error
 
 

@@ -7,15 +7,14 @@ setup there, without its imports of judges and hidden cases, which no answer's p
 from __future__ import annotations
 
 import ast
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from labkit_book.grader.grading import grade_one
+from labkit_book.grader.results import Outcome
 from labkit_book.grader.zygote import Zygote
 from labkit_book.problems.asking import PASS
 from labkit_book.problems.catalogue import book_order, find
@@ -24,42 +23,34 @@ from labkit_book.problems.exercise import Case, Exercise
 _OURS = ("labkit_book.problems", "labkit_book.grader")  # what a key imports from here is for judges
 
 
-@dataclass(frozen=True)
-class Key:
-    """What only the instructor has of a set, by exercise: solutions, mistakes, hidden cases, and for words what to look for.
+class Key(NamedTuple):
+    """What only the instructor has of a set, by exercise."""
 
-    setup: its source for an answer's process, with blank lines where it imports judges.
-    """
-
+    setup: str  # its source for an answer's process, with blank lines where it imports judges
     solutions: Mapping[str, Any]
     mutants: Mapping[str, Sequence[Any]]
     hidden: Mapping[str, Callable[[np.random.Generator], Iterable[Case]]]
-    look_for: Mapping[str, Sequence[str]]
-    setup: str
+    look_for: Mapping[str, Sequence[str]]  # in an answer in words, for each line of its rubric
 
     @classmethod
     def load(cls, folder: Path | str, name: str) -> Key:
         """From key_*.py in ``folder``. Raises whatever that file does."""
         path = Path(folder) / f"key_{name.replace('.', '_')}.py"
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for node in ast.parse("\n".join(lines)).body:
+        text = path.read_text(encoding="utf-8")
+        tree, made = ast.parse(text), dict[str, Any](__name__=path.stem, __file__=str(path))
+        exec(compile(tree, str(path), "exec"), made)
+        lines = text.splitlines()
+        for node in tree.body:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_OURS):
                 end = node.end_lineno or node.lineno
                 lines[node.lineno - 1 : end] = [""] * (end - node.lineno + 1)
-        names = ("SOLUTIONS", "MUTANTS", "HIDDEN", "LOOK_FOR")
-        solutions, mutants, hidden, look_for = (getattr(module, name, {}) for name in names)
-        return cls(solutions, mutants, hidden, look_for, "\n".join(lines))
+        tables = (made.get(name, {}) for name in ("SOLUTIONS", "MUTANTS", "HIDDEN", "LOOK_FOR"))
+        return cls("\n".join(lines), *tables)
 
     @staticmethod
     def sets(folder: Path) -> tuple[str, ...]:
-        """The names of all sets that have a key in this folder. Raises ValueError if there is none."""
+        """The names of all sets that have a key in this folder."""
         names = [p.stem.removeprefix("key_").replace("_", ".") for p in folder.glob("key_*.py")]
-        if not names:
-            raise ValueError(f"key must be a folder with key_*.py, as tests/problems, not {str(folder)!r}")
         return tuple(sorted(names, key=book_order))
 
     def questions(self, exercise: Exercise, seed: Any) -> Iterator[Case]:
@@ -69,39 +60,25 @@ class Key:
         if exercise.id in self.hidden:
             yield from self.hidden[exercise.id](rng)
 
-    def criteria(self, exercise: Exercise) -> str:
-        """By what a person judges an answer in words, and what to look for."""
-        look_for = self.look_for.get(exercise.id, [""] * len(exercise.rubric))
-        told = zip(exercise.rubric, look_for, strict=True)
-        return "\n".join(f"{points} for: {what}. {look}" for (what, points), look in told)
 
-
-def selftest(key: Key, id: str, zygote: Zygote, seed: int = 0) -> Iterator[str]:
-    """Grade the reference and every mistake of an exercise, and say what came out otherwise than it must.
-
-    Yields sentences; none means that the grader can be trusted with this exercise. Raises GraderFailure.
-    """
+def selftest(key: Key, id: str, zygote: Zygote) -> Iterator[str]:
+    """Grade the reference and every mistake of an exercise; yields what came out otherwise than it must."""
     exercise = find(id)
     if exercise.rubric:
-        asked, told = len(exercise.rubric), len(key.look_for.get(id, ()))
-        if told != asked:
-            yield f"LOOK_FOR of {id} has {told} lines, where its rubric has {asked}"
+        if (told := len(key.look_for.get(id, ()))) != len(exercise.rubric):
+            yield f"LOOK_FOR of {id} has {told} lines, where its rubric has {len(exercise.rubric)}"
         return
     if id not in key.solutions or not key.mutants.get(id):
         yield f"the key has no {'mistakes' if id in key.solutions else 'solution'} of {id}"
         return
-    cases = [case for s in (seed, seed + 1, seed + 20) for case in exercise.cases(np.random.default_rng(s))]
-    if id in key.hidden:
-        cases += key.hidden[id](np.random.default_rng(seed + 3))
+    cases = [case for seed in (0, 1, 20) for case in key.questions(exercise, seed)]
 
-    def graded(which: str) -> tuple[bool, str]:
+    def graded(which: str) -> Outcome:
         source = f"answer_ = {which}"
-        got = grade_one(exercise, source, cases, setup=key.setup, name="answer_", zygote=zygote, seed=seed)
-        return got.status == PASS, f"{got.status}: {got.message}"
+        return grade_one(exercise, source, cases, setup=key.setup, name="answer_", zygote=zygote)
 
-    right, said = graded(f"SOLUTIONS[{id!r}]")
-    if not right:
-        yield f"the solution of {id} gets {said}"
+    if (got := graded(f"SOLUTIONS[{id!r}]")).status != PASS:
+        yield f"the solution of {id} gets {got.status}: {got.message}"
     for i in range(len(key.mutants[id])):
-        if graded(f"MUTANTS[{id!r}][{i}]")[0]:
+        if graded(f"MUTANTS[{id!r}][{i}]").status == PASS:
             yield f"mistake {i} of {id} gets full points"

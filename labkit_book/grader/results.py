@@ -1,30 +1,28 @@
 """What became of answers: the record, from which an interrupted run goes on, and the reports that are made of it.
 
-``grades.jsonl`` gets a line for each submission as soon as it is graded, with the digest of all that made it. Stop it
-by ^C, by SIGKILL or by a full disk, and run the same command again: it takes up what is there. What a student wrote is data
-in all reports: CSV cells that a spreadsheet would take for a formula are disarmed, pages are escaped.
+``grades.jsonl`` gets a line for each submission as soon as it is graded, with the digest of all that made it. What a student
+wrote is data in all reports: CSV cells that a spreadsheet would take for a formula are disarmed, pages are escaped.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import os
 import re
 import secrets
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from labkit import machine
-from labkit_book.grader.collect import Submission, Unreadable, content, printable
+from jinja2 import Environment
+
+from labkit_book.grader.collect import Submission, Unreadable, content
 
 #: Every status: its sign in the table and on a feedback page, and what it means, in words for the student.
 STATUSES = {
@@ -39,25 +37,22 @@ STATUSES = {
     "LEFT_OUT": ("o", "not graded: nobody asked for this"),
     "GRADER_ERROR": ("!", "the grader failed; this is not your fault"),
 }
-_PAGE = Path(__file__).with_name("feedback.html").read_text(encoding="utf-8")
+_TEMPLATE = Path(__file__).with_name("feedback.html").read_text(encoding="utf-8")
+_PAGE = Environment(autoescape=True, trim_blocks=True).from_string(_TEMPLATE)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One exercise of one submission.
-
-    status: one of ``STATUSES``. points out of ``of``. message: for the student; log: for the instructor, and where a person
-    is to judge, what to look for. answer: what was taken from the notebook.
-    """
+    """One exercise of one submission."""
 
     id: str
     title: str
-    status: str
+    status: str  # one of ``STATUSES``
     points: float
-    of: int
-    message: str = ""
-    log: str = ""
-    answer: str = ""
+    of: int  # points
+    message: str = ""  # for the student
+    log: str = ""  # for the instructor
+    answer: str = ""  # what was taken from the notebook
 
     @property
     def open(self) -> bool:
@@ -89,10 +84,9 @@ class Row:
 
 
 class Record:
-    """``grades.jsonl`` in the folder of results.
+    """``grades.jsonl`` in a folder. files, settings: all that a result depends on, submissions and labkit apart.
 
     seed: of the questions: the one given, else that of the run begun in this folder, else a new one, drawn by the system.
-    files, settings: all that a result depends on, the submissions and labkit apart.
     """
 
     def __init__(self, folder: Path, seed: int | None, files: Iterable[Path], **settings: Any) -> None:
@@ -107,12 +101,11 @@ class Record:
                 self._rows[said.get("made")] = said.get("rows")
         # A new one has more bits than anybody can search by asking labkit for its questions.
         self.seed = seed if seed is not None else secrets.randbits(128) if begun is None else begun
-        sha = hashlib.sha256(repr((self.seed, settings)).encode())
+        self._sha = hashlib.sha256(repr((self.seed, settings)).encode())
         packages = [Path(__file__).parents[2] / name for name in ("labkit", "labkit_book")]
         for path in sorted([*files, *(path for package in packages for path in package.rglob("*.py"))]):
-            sha.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-        self._base = sha.hexdigest()
-        self._append({"seed": self.seed, "machine": machine.describe(), **settings})
+            self._sha.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        self._append({"seed": self.seed, **settings})
 
     def load(self, s: Submission) -> list[Row]:
         """What was recorded of this very submission, if anything was."""
@@ -125,7 +118,8 @@ class Record:
             self._append({"made": self._made(s), "rows": [asdict(row) for row in rows]})
 
     def _made(self, s: Submission) -> str:
-        sha = hashlib.sha256(json.dumps((self._base, s.student, s.name, s.problem)).encode())
+        sha = self._sha.copy()
+        sha.update(json.dumps((s.student, s.name, s.problem)).encode())
         with suppress(Unreadable):
             sha.update(content(s.path))
         return sha.hexdigest()
@@ -153,66 +147,36 @@ def write_reports(rows: Sequence[Row], out: Path) -> None:
     """``gradebook.csv``, and a page for each student in ``feedback``, into the folder ``out``."""
     numbers = [str(i + 1) for i in range(max((len(r.exercises) for r in rows), default=0))]
     columns = ["student", "set", "submission", *numbers, "points", "of", "open", "status", "message", "flags"]
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, lineterminator="\r\n")
-    writer.writeheader()
-    bodies: dict[str, str] = {}
-    for row in rows:
-        writer.writerow({column: _safe(str(said)) for column, said in _line(row).items()})
-        if row.status != "LEFT_OUT":
-            bodies[row.student] = bodies.get(row.student, "") + _section(row)
-    # The mark is how a spreadsheet knows UTF-8.
-    _write_whole(out / "gradebook.csv", "\ufeff" + text.getvalue())
+    pages = defaultdict[str, list[Row]](list)
     (out / "feedback").mkdir(parents=True, exist_ok=True)
-    for student, body in bodies.items():
+    # The mark, "sig", is how a spreadsheet knows UTF-8.
+    with (out / "gradebook.csv").open("w", encoding="utf-8-sig", errors="replace", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        for r in rows:
+            line: dict[str, Any] = {"student": r.student, "submission": r.submission, "message": r.message}
+            line |= {
+                "set": r.set and f"set {r.set}",
+                "status": r.status or "graded",
+                "flags": "; ".join(r.flags),
+            }
+            if r.exercises:
+                line |= {str(i): "?" if e.open else f"{e.points:g}" for i, e in enumerate(r.exercises, 1)}
+                reached, of, still_open = r.points
+                line |= {"points": f"{reached:g}", "of": of, "open": still_open}
+            writer.writerow({column: _safe(str(said)) for column, said in line.items()})
+            if r.status != "LEFT_OUT":
+                pages[r.student].append(r)
+    for student, theirs in pages.items():
         # No two names may be the same, also where capitals don't count, and none may lead elsewhere.
         name = re.sub(r"[^a-z0-9_-]+", "_", student)[:80]
         if name != student:
             name += f"-{hashlib.sha256(student.encode()).hexdigest()[:12]}"
-        page = _PAGE.format(student=escape(student), body=body)
-        _write_whole(out / "feedback" / f"{name}.html", page)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file that is there whole or not at all. Raises OSError."""
-    part = path.with_name(f".{path.name[:40]}.part")
-    part.write_text(text, encoding="utf-8", newline="")
-    part.replace(path)
-
-
-def _line(r: Row) -> dict[str, Any]:
-    """The line of a submission in the gradebook, by column."""
-    line: dict[str, Any] = {"student": r.student, "submission": r.submission, "message": r.message}
-    line |= {"set": r.set and f"set {r.set}", "status": r.status or "graded", "flags": "; ".join(r.flags)}
-    if r.exercises:
-        line |= {str(i): "?" if e.open else f"{e.points:g}" for i, e in enumerate(r.exercises, 1)}
-        reached, of, still_open = r.points
-        line |= {"points": f"{reached:g}", "of": of, "open": still_open}
-    return line
+        page = _PAGE.render(student=student, rows=theirs, statuses=STATUSES)
+        (out / "feedback" / f"{name}.html").write_text(page, encoding="utf-8", errors="replace")
 
 
 def _safe(text: str) -> str:
     """A CSV cell that no spreadsheet takes for a formula: those that would be begin with an apostrophe."""
-    text = printable(text)
     first = unicodedata.normalize("NFKC", text.lstrip(" \n")[:1])
     return f"'{text}" if first in ("=", "+", "-", "@", "\t", "\r") else text
-
-
-def _section(row: Row) -> str:
-    """A submission on its student's page."""
-    text = [f"<h2>{escape(f'Problem set {row.set}' if row.set else 'Your submission')}</h2>"]
-    text += [f"<p>{escape(said)}</p>" for said in (f"File: {row.submission}", *row.flags)]
-    if not row.exercises:
-        text.append(f"<p>{STATUSES[row.status][1]}: {escape(row.message)}</p>")
-    else:
-        reached, of, still = row.points
-        text.append(f"<p><strong>{reached:g} of {of} points</strong>, and {still} more are still open.</p>")
-    for e in row.exercises:
-        sign, meaning = STATUSES[e.status]
-        points = f"{e.of} points open" if e.open else f"{e.points:g} of {e.of} points"
-        text += ["<section>", f"<h3>{escape(e.id)} {escape(e.title)}</h3>"]
-        text.append(f"<p>{sign} {meaning}, {points} ({e.status})</p>")
-        read = e.answer if e.status == "NEEDS_HUMAN" else ""
-        text += [f"<pre>{escape(said)}</pre>" for said in (e.message, read) if said]
-        text.append("</section>")
-    return "\n".join(text)

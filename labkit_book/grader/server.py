@@ -1,10 +1,9 @@
 """Inside the walls: the fork server, and what the process of an answer does.
 
-The server is a fresh interpreter that has met numpy and labkit and no student. It runs no answer itself. The grader's orders
-are lines of JSON: to fork a process, with the answer's end of their line and the file for its output, or to end one and say
-how it ended. A process is the first of a pid namespace, so what it has started ends with it. It knows questions, and nothing
-of what is right. The answer may have rewritten all of this, so the grader believes no more of what comes than "that is its
-answer".
+The server is a fresh interpreter that has met numpy and labkit and no student. It runs no answer itself. The grader orders
+it to fork a process, with the answer's end of their line and the file for its output, or to end one and say how it ended.
+A process is the first of a pid namespace, so what it has started ends with it. It knows questions, and nothing of what is
+right. The answer may have rewritten all of this: the grader believes no more of what comes than "that is its answer".
 """
 
 from __future__ import annotations
@@ -28,25 +27,24 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial, partialmethod
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 import labkit.comm.simulated  # noqa: F401 (met here, so that no answer's process has to)
 from labkit.comm import errors
-from labkit.comm.base import Comm, Described, describe, is_torch
-from labkit.comm.errors import described, text_of
+from labkit.comm.base import Comm, Described, describe
 from labkit.comm.netns import die_with_parent
-from labkit_book.grader.zygote import LIBSECCOMP, Limits, Line, Message
-from labkit_book.problems import wire
-from labkit_book.problems.asking import own_lines
+from labkit_book.grader.zygote import Limits, Message
+from labkit_book.problems import asking, wire
 from labkit_book.problems.check import Verdict, check
 from labkit_book.problems.withheld import holder_of, replace_inplace, withhold_inplace
 
+LIBSECCOMP = "libseccomp.so.2"
 CELL_S = 3.0  # for another cell of the notebook, after which it is interrupted, as one is by hand
-_NOT_FOR_ANSWERS = ("labkit_book.problems.sets", "labkit_book.grader.key", "labkit_book.grader.batch")
+_UNCHECKED = Verdict("", "not checked here: the grader asks by itself", "todo", 0, 0)
 _LINE = 3  # its number among an answer's open files
 _NEWNS, _NEWIPC, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000  # unshare(2)
 _BIND, _NOSUID, _NODEV, _NOEXEC = 4096, 2, 4, 8  # mount(2)
@@ -64,29 +62,25 @@ def main(number: int) -> NoReturn:
     """The server's life. number: of the file that is the line to the grader."""
     control = socket.socket(fileno=number)
     spec = json.loads(control.recv(1 << 20))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The grader's own limit is not for answers.
     resource.setrlimit(resource.RLIMIT_DATA, resource.getrlimit(resource.RLIMIT_DATA)[1:] * 2)
     for line in spec["setup"].splitlines():
         with contextlib.suppress(ImportError):  # then answers hear of it
             exec(line, {})
-    for path in _written_in(spec["withheld"]) if spec["walls"] else ():
+    for path in set(_written_in(spec["withheld"])) if spec["walls"] else ():
         _libc("mount", os.devnull.encode(), path.encode(), None, ctypes.c_ulong(_BIND), None)
-    for name in _NOT_FOR_ANSWERS:
-        sys.modules[name] = None  # type: ignore[assignment]
-    sys.dont_write_bytecode = True
     base = _address_space()
     reply: Any = "ready"
     gc.collect()
     gc.freeze()  # what is there now is shared with the children for good
     while True:
-        control.sendall(json.dumps(reply).encode() + b"\n")
+        control.sendall(json.dumps(reply).encode())
         order, fds, _, _ = socket.recv_fds(control, 4096, 2)
         if not order:
             os._exit(0)
         said = json.loads(order)
         if "end" in said:
-            reply = _end(said["end"], said["grace_s"], spec["walls"])
+            reply = _end(said["end"], said["grace_s"])
         else:
             reply = _fork(spec, Limits(**said["limits"]), base + said["fork"], *fds)
 
@@ -110,17 +104,17 @@ def _fork(spec: dict[str, Any], limits: Limits, memory: int, line: int, output: 
     return pid
 
 
-def _end(pid: int, grace_s: float, walls: bool) -> tuple[int | None, float]:
+def _end(pid: int, grace_s: float) -> tuple[int | None, float]:
     """End a process; its exit code, None if it had not ended by itself, and its seconds of processor time."""
     until = time.monotonic() + grace_s
     by_itself, status, usage = os.wait4(pid, os.WNOHANG)
     while not by_itself and time.monotonic() < until:
         time.sleep(0.01)
         by_itself, status, usage = os.wait4(pid, os.WNOHANG)
-    kill = os.kill if walls else os.killpg
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # what it has started where no walls are
+        os.killpg(pid, signal.SIGKILL)
     if not by_itself:
+        os.kill(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status) if by_itself else None
     return code, usage.ru_utime + usage.ru_stime
@@ -128,14 +122,12 @@ def _end(pid: int, grace_s: float, walls: bool) -> tuple[int | None, float]:
 
 def _written_in(names: list[str]) -> Iterator[str]:
     """The files, source and compiled, in which these names of labkit are written; their modules are imported by this."""
-    modules = set()
     for full in names:
         with contextlib.suppress(ImportError):  # what it needs is not here, for answers neither
             holder, name = holder_of(full)
-            modules.add((holder if isinstance(holder, type) else getattr(holder, name)).__module__)
-    for source in {Path(str(sys.modules[module].__file__)) for module in modules}:
-        yield str(source)
-        yield from map(str, source.parent.glob(f"__pycache__/{source.stem}.*.pyc"))
+            module = (holder if isinstance(holder, type) else getattr(holder, name)).__module__
+            source = Path(str(sys.modules[module].__file__))
+            yield from map(str, (source, *source.parent.glob(f"__pycache__/{source.stem}.*.pyc")))
 
 
 def _address_space() -> int:
@@ -167,11 +159,9 @@ def _begin(own: str, walls: bool, limits: Limits, memory: int, line: int, output
         os.dup2(output, 2)
         os.dup2(line, _LINE)
         os.closerange(_LINE + 1, 4096)
-        sys.stdin = os.fdopen(0, closefd=False)
         sys.stdout, sys.stderr = (os.fdopen(fd, "w", 1, errors="replace", closefd=False) for fd in (1, 2))
         os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = own
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        answer = _Answer(Line(socket.socket(fileno=_LINE), sys.maxsize), limits.answer_bytes)
+        answer = _Answer(Connection(_LINE), limits.answer_bytes)
         try:
             _lock_in(own, walls, limits, memory)
         except OSError as error:
@@ -189,26 +179,16 @@ def _lock_in(own: str, walls: bool, limits: Limits, memory: int) -> None:
         _libc("unshare", _NEWNS | _NEWNET | _NEWIPC)
         options = f"size={limits.files_bytes},nr_inodes=1000".encode()
         _libc("mount", b"tmpfs", own.encode(), b"tmpfs", ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC), options)
-        # else all of the user's processes would count
-        resource.setrlimit(resource.RLIMIT_NPROC, (limits.threads, limits.threads))
     os.chdir(own)
     resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
-    for kind, most in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_FSIZE, limits.files_bytes),
-        (resource.RLIMIT_NOFILE, 256),
-    ):
+    threads = {"NPROC": limits.threads} if walls else {}  # elsewhere all of the user's processes would count
+    most = {"AS": memory, "FSIZE": limits.files_bytes, "NOFILE": 256, **threads}
+    for name, value in most.items():
         with contextlib.suppress(ValueError):  # it may be lower already
-            resource.setrlimit(kind, (most, most))
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     if walls:
         _libc("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
         _forbid()
-
-
-class _Compared(ctypes.Structure):
-    """Number of an argument of a system call, how it is compared, and with what (seccomp_rule_add(3))."""
-
-    _fields_ = (("n", ctypes.c_uint), ("how", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
 
 
 def _forbid() -> None:
@@ -216,23 +196,21 @@ def _forbid() -> None:
     library = ctypes.CDLL(LIBSECCOMP)
     library.seccomp_init.restype = ctypes.c_void_p
     rules = ctypes.c_void_p(library.seccomp_init(0x7FFF0000))  # SCMP_ACT_ALLOW
-    equal, masked, clone_thread = 4, 7, 0x10000
+    equal, masked, clone_thread, compared = 4, 7, 0x10000, struct.Struct("IIQQ")  # seccomp_rule_add(3)
 
-    def refuse(name: str, *when: _Compared, code: int = errno.EPERM) -> None:
+    def refuse(name: str, when: bytes = b"", code: int = errno.EPERM) -> None:
         number = library.seccomp_syscall_resolve_name(name.encode())
         action = ctypes.c_uint32(0x00050000 | code)  # SCMP_ACT_ERRNO
-        failed = library.seccomp_rule_add_array(
-            rules, action, number, len(when), (_Compared * len(when))(*when)
-        )
+        failed = library.seccomp_rule_add_array(rules, action, number, len(when) // compared.size, when)
         if failed and number != -1:  # -1: a call that this libseccomp does not know
             raise OSError(-failed, f"the filter of system calls does not take {name}")
 
     for name in _FORBIDDEN.split():
         refuse(name)
     refuse("clone3", code=errno.ENOSYS)  # its flags can't be seen; the C library goes on with clone
-    refuse("clone", _Compared(0, masked, clone_thread, 0))
+    refuse("clone", compared.pack(0, masked, clone_thread, 0))
     for command in _LOCKS:
-        refuse("fcntl", _Compared(1, equal, command, 0))
+        refuse("fcntl", compared.pack(1, equal, command, 0))
     if failed := library.seccomp_load(rules):
         raise OSError(-failed, "the kernel takes no filter of system calls")
 
@@ -247,21 +225,18 @@ def _libc(name: str, *args: object) -> None:
 class _Answer:
     """An answer, loaded and then asked. line: to the grader; most: bytes in a message."""
 
-    def __init__(self, line: Line, most: int) -> None:
+    def __init__(self, line: Connection, most: int) -> None:
         self.line, self.most, self.lock = line, most, threading.RLock()
+        self.function = lambda number: partial(self.ask, number)
         self.value: Any = None
         self.notes = list[str]()
 
     def live(self) -> NoReturn:
         """Answer the grader until it hangs up."""
         while True:
-            order = self.receive()
+            order = wire.decode(self.line.recv_bytes(), self.function)
             try:
-                reply = self.load(order) if order["op"] == "load" else self.put(order)
-            except BaseException as error:
-                reply = _raised(error)
-            try:
-                self.send(reply, [])
+                self.send(self.load(order) if order["op"] == "load" else self.put(order), [])
             except wire.Unfit as error:
                 self.send({"op": "unfit", "message": str(error)})
             except BaseException as error:
@@ -272,29 +247,22 @@ class _Answer:
         frame = wire.encode(message, functions)
         if len(frame) > self.most:
             raise wire.Unfit(f"a message of {len(frame):,} bytes, where {self.most:,} are the most")
-        self.line.send(frame)
+        self.line.send_bytes(frame)
 
-    def receive(self) -> Any:
-        """The next message, in which functions are called here and run there."""
-        return wire.decode(self.line.receive(), self._function)
-
-    def ask(self, **message: Any) -> Any:
-        """Ask the grader something in the middle of an answer. Returns the value, or raises what it says."""
+    def ask(self, number: int, *args: Any) -> Any:
+        """Call a function of the grader's. Returns what it returns, or raises what it says."""
         with self.lock:
-            self.send({"op": "ask", **message})
-            reply = self.receive()
+            self.send({"op": "ask", "number": number, "args": args})
+            reply = wire.decode(self.line.recv_bytes(), self.function)
         if reply["op"] == "refused":
             raise _exception(reply["type"], reply["message"])
-        return reply.get("value")
-
-    def _function(self, number: int) -> Any:
-        return lambda *args: self.ask(what="function", number=number, args=args)
+        return reply["value"]
 
     def load(self, order: Message) -> Message:
         """Run the setup, the other cells that the answer needs, and the answer's own."""
         sys.modules["__main__"] = module = types.ModuleType("__main__")
         names, name = module.__dict__, order["name"]
-        replace_inplace(check, _quiet)
+        replace_inplace(check, lambda *_, **__: _UNCHECKED)
         _run(order["setup"], "<setup>", names)
         withhold_inplace(order["withheld"])
         for number, source in order["cells"]:
@@ -305,12 +273,11 @@ class _Answer:
         except Exception as error:  # as in a notebook, what the cell had defined before is there
             if name not in names or names[name] is before:
                 raise
-            self.notes.append(f"The cell raised {described(error)}")
-        if name not in names:
-            return {"op": "absent"}
-        self.value = names[name]
-        found = {"callable": callable(self.value), "blank": self.value is None or self.value is ...}
-        return {"op": "loaded", "log": "\n".join(self.notes), **found}
+            self.notes.append(f"The cell raised {errors.described(error)}")
+        self.value = names.get(name)
+        kind = "function" if callable(self.value) else "value"
+        kind = "blank" if self.value is None or self.value is ... else kind
+        return {"op": "loaded", "log": "\n".join(self.notes), "kind": kind if name in names else "absent"}
 
     def _other_cell(self, number: int, source: str, names: dict[str, Any]) -> None:
         """Run it as a notebook does: an error ends it, and what it has defined before is there."""
@@ -319,7 +286,7 @@ class _Answer:
         try:
             _run(source, f"<cell {number}>", names)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            self.notes.append(f"Cell {number} raised {described(error)}")
+            self.notes.append(f"Cell {number} raised {errors.described(error)}")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -328,86 +295,55 @@ class _Answer:
         value, args = self.value, order["args"]
         before = wire.encode(args, [])
         if order["op"] == "rank":
-            comm = _RemoteComm(self.ask, order["rank"], order["K"], tuple(order["hosts"]))
-            value = value(comm, *args)
+            value = value(_RemoteComm(**order["comm"]), *args)
         elif order["op"] == "call":
             value = value(*args)
         return {"op": "answer" if wire.encode(args, []) == before else "changed", "value": value}
 
 
 class _RemoteComm(Comm):
-    """One worker's end of the group, as an answer sees it: every message goes through the grader, which counts it.
-
-    ask: takes a question to the grader, and returns its reply.
-    """
+    """One worker's end of the group, as an answer sees it. calls: what the grader does for it (``grading._Router``)."""
 
     measured = False
 
-    def __init__(self, ask: Callable[..., Any], rank: int, K: int, hosts: tuple[int, ...]) -> None:
+    def __init__(self, rank: int, K: int, hosts: tuple[int, ...], calls: dict[str, Any]) -> None:
         super().__init__(rank, K, hosts=hosts)
-        self._line = ask
+        self._calls = calls
 
-    def _ask(self, what: str, **message: Any) -> Any:
-        return self._line(what=what, step=self.step, **message)
+    def _ask(self, what: str, *args: Any) -> Any:
+        return self._calls[what](self.step, *args)
 
-    def isend(self, data: Any, to: int) -> _Request:
-        size = describe(data, "data")
-        self.bytes_sent += size.nbytes
+    def isend(self, data: Any, to: int) -> Any:
+        self.bytes_sent += describe(data, "data").nbytes
         self.messages_sent += 1
-        plain = np.ascontiguousarray(data.detach().cpu().numpy() if is_torch(data) else data)
-        return _Request(self, self._ask("isend", data=plain, to=self._peer(to, "to")))
+        wait = self._ask("isend", data, self._peer(to, "to"))
+        return types.SimpleNamespace(wait=lambda: wait(self.step))
 
-    def irecv(self, into: Any, source: int) -> _Request:
-        size = describe(into, "into")
-        return _Request(self, self._ask("irecv", size=size, source=self._peer(source, "source")), into)
+    def irecv(self, into: Any, source: int) -> Any:
+        wait = self._ask("irecv", describe(into, "into"), self._peer(source, "source"))
+        return types.SimpleNamespace(wait=lambda: self._received(into, wait(self.step)))
+
+    def _received(self, into: Any, came: Any) -> Any:
+        self._deliver(came, into)
+        return into
 
     def _recv_any(self, into: Any, size: Described) -> int:
-        source, came = self._ask("recv_any", size=size)
-        _fill(into, came)
+        source, came = self._ask("recv_any", size)
+        self._deliver(came, into)
         return int(source)
-
-    def barrier(self) -> None:
-        self._ask("barrier")
-
-    def now(self) -> float:
-        return float(self._ask("now"))
-
-    def _meet(self, name: str, size: Described | None) -> None:
-        self._ask("meet", name=name, size=size)
-
-    def _part(self) -> None:
-        self._ask("part")
 
     def compute(self, work: Any = None, seconds: Any = None) -> Any:
         if not callable(work):
-            return self._ask("compute", work=work, seconds=seconds)
+            return self._ask("compute", work, seconds)
         value = work()
-        self._ask("compute", work="has run", seconds=seconds)
+        self._ask("compute", "has run", seconds)
         return value
 
-    def _spend(self, fn: Callable[[], Any] | None, seconds: float | None) -> Any:
-        raise NotImplementedError("compute() asks the grader")
-
-
-class _Request:
-    """A message under way, known to the grader by its number."""
-
-    def __init__(self, comm: _RemoteComm, number: int, into: Any = None) -> None:
-        self._comm, self._number, self._into = comm, number, into
-
-    def wait(self) -> Any:
-        came = self._comm._ask("wait", number=self._number)
-        return None if self._into is None else _fill(self._into, came)
-
-
-def _fill(into: Any, came: Any) -> Any:
-    if is_torch(into):
-        import torch
-
-        into.copy_(torch.from_numpy(came).reshape(into.shape))
-    elif came is not None:
-        into[...] = came.reshape(into.shape)
-    return into
+    barrier: Any = partialmethod(_ask, "barrier")
+    now: Any = partialmethod(_ask, "now")
+    _meet: Any = partialmethod(_ask, "meet")
+    _part: Any = partialmethod(_ask, "part")
+    _spend: Any = None  # compute() asks the grader
 
 
 def _run(source: str, where: str, names: dict[str, Any]) -> None:
@@ -415,21 +351,13 @@ def _run(source: str, where: str, names: dict[str, Any]) -> None:
     exec(compile(source, where, "exec", dont_inherit=True), names)
 
 
-def _quiet(id: str, *_: Any, **__: Any) -> Verdict:
-    """What a ``check`` left in a cell does here: nothing."""
-    return Verdict(str(id), "not checked here: the grader asks by itself", "todo", 0, 0)
-
-
 def _raised(error: BaseException) -> Message:
     """What happened in the answer, as data."""
-    own, message = own_lines(error), text_of(error)
+    own, message = asking.own_lines(error), errors.text_of(error)
     if isinstance(error, SyntaxError):
-        message = text_of(error.msg)
+        message = errors.text_of(error.msg)
         own = f"\n  line {error.lineno}: {(error.text or '').strip()}"
-    try:
-        trace = "".join(traceback.format_exception(error))[-4000:]
-    except Exception:
-        trace = ""
+    trace = "".join(traceback.format_exception(error))[-4000:]
     kinds = [kind.__name__ for kind in type(error).__mro__]
     return {"op": "raised", "message": message[:1000], "kinds": kinds, "lines": own[:1500], "trace": trace}
 

@@ -1,11 +1,10 @@
 """From the cells of a notebook to a student's answers, one for each exercise of the set.
 
-A problem set marks each answer cell with a tag, ``exercise-10.5-1``. Only marked cells are taken. A cell that was split has
-its mark in both halves: they are taken together, in order. Where the marks are lost, the one cell that defines the name is
-taken. What cannot be decided is for a human: nothing found, or several definitions that differ.
-
-An answer may count on the imports of the notebook *as it was released*. It runs after those other cells of its notebook that
-give a value to a name it reads, or change what such a name stands for; and those that these need, in turn.
+A problem set marks each answer cell with a tag, ``exercise-10.5-1``. A cell that was split has its mark in both halves,
+which are taken together, in order. Where the marks are lost, the one cell that defines the name is taken. What cannot be
+decided is for a human: nothing found, or several definitions that differ. An answer may count on the imports of the
+notebook *as it was released*, and runs after those other cells that give a value to a name it reads, or change what such a
+name stands for; and those that these need, in turn.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ import symtable
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
-from labkit_book.grader.collect import Cell, Unreadable, read_cells
+from labkit_book.grader.collect import Cell, read_cells
 from labkit_book.problems.catalogue import exercise_set
 from labkit_book.problems.exercise import Exercise
 
@@ -33,54 +33,38 @@ _ONLY_LOOK = ("print", "display", "check", "summary")
 _DEFINE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """What was found for one exercise.
+class _Answer(NamedTuple):
+    """What was found for one exercise."""
 
-    source: the student's code, or text where the exercise wants words. name: of the function or variable.
-    setup: the released notebook's own imports. cells: others of the notebook that it needs, (number, source). blank: the
-    cell is as it was handed out. note: "" or why a human has to decide, in a sentence for the student and whoever reads on.
-    """
-
-    source: str
-    name: str
-    setup: str = ""
-    cells: tuple[tuple[int, str], ...] = ()
-    blank: bool = False
-    note: str = ""
+    source: str  # the student's code, or text where the exercise wants words
+    name: str  # of the function or variable
+    setup: str = ""  # the released notebook's own imports
+    cells: tuple[tuple[int, str], ...] = ()  # others of the notebook that it needs: number and source
+    blank: bool = False  # whether the cell is as it was handed out
+    note: str = ""  # or why a human has to decide, in a sentence for the student and whoever reads on
 
 
-@dataclass(frozen=True)
-class Released:
-    """A problem set as it was handed out: its exercises, for each the answer to which nothing was done, and its cells."""
+class Released(NamedTuple):
+    """A problem set as it was handed out."""
 
     name: str
     exercises: Mapping[str, Exercise]
-    stubs: Mapping[str, _Answer]
-    sources: frozenset[str]
+    stubs: Mapping[str, _Answer]  # for each exercise the answer to which nothing was done
+    sources: frozenset[str]  # of all cells
 
     @classmethod
     def load(cls, of: str, folder: Path | str) -> Released:
-        """The released notebook of a set in ``folder``. of: the set's name.
-
-        Raises ValueError, with one sentence, if it is not there or lacks the cell of an exercise.
-        """
-        path, exercises, stubs = released_path(of, folder), exercise_set(of), {}
-        try:
-            cells = read_cells(path)
-        except Unreadable as error:
-            raise ValueError(f"the released notebook of set {of}, {str(path)!r}: {error}") from None
+        """The released notebook of set ``of`` in ``folder``. Raises ValueError if it lacks an exercise's cell."""
+        cells, exercises, stubs = read_cells(released_path(of, folder)), exercise_set(of), {}
         code = _code(cells)
         names = {id: given for c in code for id, given in _CHECK.findall(c.source)}
         for id, exercise in exercises.items():
-            own = [c for c in cells if _MARK + id in c.tags]
-            if len(own) != 1:
-                raise ValueError(f"{str(path)!r} must have one cell marked {_MARK}{id}, but has {len(own)}")
-            above = [c for c in code if c.number < own[0].number and not any(_MARK in t for t in c.tags)]
+            (own,) = [c for c in cells if _MARK + id in c.tags]
+            above = [c for c in code if c.number < own.number and not any(_MARK in t for t in c.tags)]
             nodes = [node for c in above if (tree := _parsed(c.source)) for node in tree.body]
             setup = [ast.unparse(node) for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
             name = exercise.function or names.get(id, "")
-            stubs[id] = _Answer(own[0].plain, name, "\n".join(dict.fromkeys(setup)), blank=True)
+            stubs[id] = _Answer(own.plain, name, "\n".join(dict.fromkeys(setup)), blank=True)
         return cls(of, exercises, stubs, frozenset(c.plain for c in (*cells, *code)))
 
     @property
@@ -99,7 +83,7 @@ class Released:
         others = _needed(source, [c for c in code if c not in taken])
         blank = bool(taken) and all(c.plain == stub.source for c in taken)
         pairs = tuple((c.number, c.source) for c in others)
-        return replace(stub, source=source, cells=pairs, blank=blank, note=note)
+        return stub._replace(source=source, cells=pairs, blank=blank, note=note)
 
     def _taken(self, code: Sequence[Cell], id: str) -> tuple[Sequence[Cell], str]:
         """The cells that make the answer, in order, and why a human has to decide, or ""."""
@@ -109,7 +93,8 @@ class Released:
         own = _distinct(c for c in changed if _defines(c.source, name))
         if len(own) == 1:  # with what was split off it, and without a copy of the stub
             return [c for c in changed if c in own or not _defines(c.source, name)], ""
-        elsewhere = _distinct(c for c in code if self._new(c) and _defines(c.source, name, filled=True))
+        new = [c for c in code if c.plain not in self.sources and not any(_MARK in tag for tag in c.tags)]
+        elsewhere = _distinct(c for c in new if _defines(c.source, name, filled=True))
         candidates = own or elsewhere
         if len(candidates) > 1 or (candidates and marked != changed):
             numbers = ", ".join(str(c.number) for c in candidates)
@@ -125,19 +110,12 @@ class Released:
             return marked, ""  # not Python: the grader says where
         return marked, f"the marked cell should define {name}, and does not: was it given another name?"
 
-    def _new(self, cell: Cell) -> bool:
-        """Whether a cell has no mark and was not handed out."""
-        return cell.plain not in self.sources and not any(t.startswith(_MARK) for t in cell.tags)
-
     def _words(self, cells: Sequence[Cell], id: str) -> _Answer:
         marked = [c for c in cells if _MARK + id in c.tags]
         if not marked:
             return _Answer("", "", note=f"no cell is marked {_MARK}{id}: look for the answer in the notebook")
-        after = marked[-1].number  # an answer in new cells below the marked one
-        for c in cells:
-            if c.number == after + 1 and c.kind != "code" and c.plain not in self.sources:
-                marked.append(c)
-                after += 1
+        below = cells[marked[-1].number :]  # where an answer may stand in new cells
+        marked += takewhile(lambda c: c.kind != "code" and c.plain not in self.sources, below)
         text = "\n\n".join(c.plain for c in marked if c.plain not in ("", self.stubs[id].source))
         return _Answer(text, "", blank=not text, note=text and "an answer in words, which a person reads")
 
@@ -164,7 +142,7 @@ def _distinct(cells: Iterable[Cell]) -> list[Cell]:
 
 def _code(cells: Iterable[Cell]) -> list[Cell]:
     """The cells of code, as Python."""
-    return [replace(c, source=_without_magics(c.source)) for c in cells if c.kind == "code"]
+    return [c._replace(source=_without_magics(c.source)) for c in cells if c.kind == "code"]
 
 
 @lru_cache(maxsize=64)
@@ -191,27 +169,20 @@ def _without_magics(source: str) -> str:
     return "\n".join(lines) if _parsed("\n".join(lines)) else source
 
 
-# -- which other cells an answer needs -------------------------------------------------------------------------------
+class _Names(NamedTuple):
+    """Those of a cell."""
 
-
-@dataclass(frozen=True)
-class _Names:
-    """Those of a cell: those it gives a value, and of these those it imports; those whose objects it may change; those it
-    reads from outside. star: whether it imports all of something.
-    """
-
-    gives: set[str]
-    imports: set[str]
-    changes: set[str]
-    needs: set[str]
-    star: bool
+    gives: set[str]  # a value
+    imports: set[str]  # of these
+    changes: set[str]  # whose objects it may change
+    needs: set[str]  # from outside
+    star: bool  # whether it imports all of something
 
 
 @lru_cache(maxsize=4096)  # asked for every name of every problem set
 def _names_of(source: str) -> _Names | None:
     """The names of a cell; None if it is not Python."""
-    tree = _parsed(source)
-    if tree is None:
+    if (tree := _parsed(source)) is None:
         return None
     top = symtable.symtable(source, "<cell>", "exec")
     symbols, inner = top.get_symbols(), top.get_children()
@@ -246,12 +217,10 @@ def _changed(statement: ast.stmt) -> Iterator[str]:
 
 def _defines(source: str, name: str, filled: bool = False) -> bool:
     """Whether running ``source`` gives ``name`` a value. filled: by items too, as in ``name["a"] = 1``; not by imports."""
-    names, n = _names_of(source), re.escape(name)
-    if filled and re.search(rf"^\s*{n}\[.*\] *=(?!=)", source, re.M):
+    names = _names_of(source)
+    if filled and re.search(rf"^\s*{re.escape(name)}\[.*\] *=(?!=)", source, re.M):
         return True
-    if names is None:
-        return bool(re.search(rf"^(async +)?(def|class) +{n}\b|^{n} *=(?!=)", source, re.M))
-    return name in (names.gives - names.imports if filled else names.gives)
+    return names is not None and name in (names.gives - names.imports if filled else names.gives)
 
 
 def _needed(source: str, others: Sequence[Cell]) -> list[Cell]:
@@ -264,11 +233,9 @@ def _needed(source: str, others: Sequence[Cell]) -> list[Cell]:
             makers[name].add(i)
     stars = {i for i, names in known.items() if names.star}
     own = _names_of(source)
-    waiting, seen, taken = set(own.needs if own else ()), set[str](), set[int]()
+    waiting, taken = list(own.needs if own else ()), set[int]()
     while waiting:
-        name = waiting.pop()
-        seen.add(name)
-        new = makers.get(name, stars) - taken
-        taken |= new
-        waiting |= set[str]().union(*(known[i].needs for i in new)) - seen
+        for i in makers.get(waiting.pop(), stars) - taken:
+            taken.add(i)
+            waiting += known[i].needs
     return [others[i] for i in sorted(taken)]

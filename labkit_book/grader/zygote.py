@@ -7,36 +7,34 @@ runs in a process that was never told what is right, so nothing that it does to 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import shutil
 import signal
 import site
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from labkit import checks
+from labkit.comm.errors import text_of
 from labkit_book.problems import asking, wire
 from labkit_book.problems.asking import KILLED, NO_ANSWER, NO_RESULT, TIMEOUT, Ended, GraderFailure
 
 Message = dict[str, Any]
-Serve = Callable[[Message], Message]
-LIBSECCOMP = "libseccomp.so.2"
+MOST_ASKED = 800_000  # bytes of what an answer puts to a judge's function
 START_S = 60.0  # to start the server, the import of torch from a cold disk included
 # each thread's own arena would take 64 MB of the address space that is limited
-_LIBRARIES = ("OMP", "OPENBLAS", "MKL")
-_ONE = (*(f"{name}_NUM_THREADS" for name in _LIBRARIES), "MALLOC_ARENA_MAX", "PYTHONDONTWRITEBYTECODE")
-_ENVIRONMENT = dict.fromkeys(_ONE, "1") | {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "MPLBACKEND": "agg"}
+_ONE = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
+_ENVIRONMENT = dict.fromkeys(_ONE, "1") | {"LANG": "C.UTF-8", "MPLBACKEND": "agg"}
+_PATH = "/usr/bin:/bin"
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _OWN = "/answer"  # an answer's temporary folder
@@ -48,53 +46,34 @@ _BOOT = f"import sys; sys.path.append({str(_HOME)!r}); from labkit_book.grader.s
 
 @dataclass(frozen=True)
 class Limits:
-    """What one answer may use.
+    """What one answer may use."""
 
-    case_s, exercise_s: wall-clock seconds for one question, and for all of an exercise. cpu_s: seconds of processor time for
-    each process. memory_bytes: address space, beyond what Python and the packages take, shared by the processes that are
-    started together. output_bytes: printed text. answer_bytes: one message of it, and all that its workers send one another.
-    files_bytes: its temporary folder. threads: how many, where the system counts them (not for root).
-    """
-
-    case_s: float = asking.CASE_S
-    exercise_s: float = asking.EXERCISE_S
-    cpu_s: int = 30
-    memory_bytes: int = 1 << 30
-    output_bytes: int = 1_000_000
-    answer_bytes: int = wire.MOST_BYTES
-    files_bytes: int = 16_000_000
-    threads: int = 256
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            checks.number(name, value, above=0, most=1e15)
+    case_s: float = asking.CASE_S  # of the clock on the wall, for one question
+    exercise_s: float = asking.EXERCISE_S  # and for all of an exercise
+    cpu_s: int = 30  # of processor time, for each process
+    memory_bytes: int = 1 << 30  # address space beyond Python's, for all processes of a question together
+    output_bytes: int = 1_000_000  # printed text
+    answer_bytes: int = wire.MOST_BYTES  # one message, and all that its workers send one another
+    files_bytes: int = 16_000_000  # its temporary folder
+    threads: int = 256  # where the system counts them (not for root)
 
 
 def require_walls() -> None:
     """Raises GraderFailure, with a sentence on what to install, where answers cannot be walled off."""
-    there = shutil.which("bwrap") is not None
     try:
-        ctypes.CDLL(LIBSECCOMP)
-    except OSError:
-        there = False
-    if not there:
-        raise GraderFailure(
-            "nothing here keeps answers from the key and everybody's work: `apt-get install bubblewrap libseccomp2`, "
-            "or give --trust if you trust everybody who handed in"
-        )
-    command = ["bwrap", "--unshare-all", "--cap-add", "CAP_SYS_ADMIN", "--ro-bind", "/", "/", "true"]
-    tried = subprocess.run(command, capture_output=True, text=True)
-    if tried.returncode:
-        said = tried.stderr.strip()
-        raise GraderFailure(f"bubblewrap does not work here ({said}): let it, or give --trust")
+        with Zygote() as zygote:
+            Child(zygote, zygote.limits.memory_bytes)
+    except (GraderFailure, OSError) as error:
+        said = "nothing here keeps answers from the key and everybody's work"
+        do = "`apt-get install bubblewrap libseccomp2`, or give --trust if you trust everybody who handed in"
+        raise GraderFailure(f"{said}: {do} ({error})") from None
 
 
 class Zygote:
     """A fork server for the answers of one submission, behind walls of its own. Use as a context manager.
 
-    limits: what an answer may use. hide: paths that no answer may see, even if Python's packages are beneath them.
-    setup: imports, a line each, that no process shall have to do again. withheld: names of labkit, in whatever exercise.
-    trust: without walls, with limits alone. Raises GraderFailure if no server can be started.
+    hide: paths that no answer may see. setup: imports, a line each, that no process shall have to do again. withheld: names
+    of labkit, in whatever exercise. trust: limits alone. Raises GraderFailure if no server can be started.
     """
 
     def __init__(
@@ -105,15 +84,13 @@ class Zygote:
         withheld: Sequence[str] = (),
         trust: bool = False,
     ) -> None:
-        self.limits, self._opened = limits or Limits(), ExitStack()
+        self.limits = limits or Limits()
         self._control, theirs = socket.socketpair()
-        self._replies = self._control.makefile("rb")
-        self._errors = self._opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        own, walls = _OWN, _walls([_SETS, *hide])
-        if trust:
-            own, walls = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="labkit-answers-")), []
+        self._control.settimeout(START_S)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (both live as long as the server)
+        self._folder = tempfile.TemporaryDirectory(prefix="labkit-answers-")
         self._server = subprocess.Popen(
-            [*walls, sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
+            [*_walls([_SETS, *hide], trust), sys.executable, "-IB", "-c", _BOOT, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -123,67 +100,59 @@ class Zygote:
             start_new_session=True,  # ^C is the grader's to handle
         )
         theirs.close()
-        self._control.settimeout(START_S)
-        self._order({"setup": setup, "withheld": list(withheld), "own": own, "walls": not trust})
+        own = self._folder.name if trust else _OWN
+        self.order({"setup": setup, "withheld": list(withheld), "own": own, "walls": not trust})
 
-    def fork(self, memory_bytes: int) -> Child:
-        """A new process for an answer, with so much memory beyond what Python takes. Raises GraderFailure."""
-        mine, theirs = socket.socketpair()
-        child = Child(self, Line(mine, self.limits.answer_bytes))
-        with theirs:
-            order = {"fork": memory_bytes, "limits": vars(self.limits)}
-            child.pid = self._order(order, theirs.fileno(), child.output.fileno())
-        return child
-
-    def end(self, pid: int, grace_s: float = 0.0) -> tuple[int | None, float]:
-        """End a process, with all that it has started, and wait until it is gone. grace_s: how long it may take over it.
-
-        Returns its exit code, None if it had to be killed, and its processor time.
-        """
-        code, used_s = self._order({"end": pid, "grace_s": grace_s})
-        return code, used_s
-
-    def _order(self, order: Message, *fds: int) -> Any:
+    def order(self, order: Message, *fds: int) -> Any:
         """Have the server do something; its reply. Raises GraderFailure."""
         try:
-            socket.send_fds(self._control, [json.dumps(order).encode() + b"\n"], fds)
-            return json.loads(self._replies.readline())
+            socket.send_fds(self._control, [json.dumps(order).encode()], fds)
+            return json.loads(self._control.recv(4096))
         except (OSError, ValueError):
             self._end()
-            if not self._errors.closed:
-                self._errors.seek(0)
-                self._complaints = self._errors.read().decode(errors="replace").strip()[-2000:]
-            self._opened.close()
-            raise GraderFailure(f"the fork server does not answer: {self._complaints}") from None
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip()[-2000:]
+            raise GraderFailure(f"the fork server does not answer: {said}") from None
 
     def _end(self) -> None:
         """End the server and all that is left behind its walls."""
-        self._replies.close()
         self._control.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._server.wait(10)
-        except subprocess.TimeoutExpired:
-            self._server.kill()
-            self._server.wait()
+        self._server.kill()
+        self._server.wait()
 
     def __enter__(self) -> Zygote:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end()
-        self._opened.close()
+        self._errors.close()
+        self._folder.cleanup()
 
 
 class Child:
-    """One process of an answer. The grader never waits for it without a deadline, and believes nothing it says.
+    """A new process of an answer. The grader never waits for it without a deadline, and believes nothing it says.
 
-    output: the file that it prints to, which grows no larger than any of its files.
+    memory_bytes: beyond what Python takes. most: bytes that it may say at once. Raises GraderFailure.
     """
 
-    def __init__(self, zygote: Zygote, line: Line) -> None:
-        self._zygote, self.line, self.pid = zygote, line, 0
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
-        self._ended: tuple[int | None, float] | None = None
+    def __init__(self, zygote: Zygote, memory_bytes: int) -> None:
+        self._sock, theirs = socket.socketpair()
+        self._zygote, self._line = zygote, Connection(os.dup(self._sock.fileno()))
+        self._late, self._ended = False, None
+        self.most = zygote.limits.answer_bytes
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 (no larger than any of its files)
+        with theirs:
+            order = {"fork": memory_bytes, "limits": vars(zygote.limits)}
+            self.pid = zygote.order(order, theirs.fileno(), self.output.fileno())
+        try:  # before it sees any answer it is closed off
+            with self._until(time.monotonic() + START_S):
+                said = self._exchange(b"")
+        except Ended as error:
+            raise GraderFailure(f"an answer's process did not come up: {error}") from None
+        if said["op"] != "ready":
+            raise GraderFailure(f"an answer's process could not be closed off: {said.get('message')}")
 
     def printed(self) -> str:
         """What it has printed so far. Raises Ended when it is too much."""
@@ -192,50 +161,55 @@ class Child:
             raise Ended(KILLED, f"it printed more than {most:,} bytes")
         return os.pread(self.output.fileno(), most, 0).decode(errors="replace")
 
-    def hello(self) -> None:
-        """Wait until it is closed off, before it sees any answer. Raises GraderFailure where that can't be done."""
-        try:
-            said = self._exchange(b"", time.monotonic() + START_S)
-        except Ended as error:
-            raise GraderFailure(f"an answer's process did not come up: {error}") from None
-        if said["op"] != "ready":
-            raise GraderFailure(f"an answer's process could not be closed off: {said.get('message')}")
+    def converse(self, message: Message, until: float, most: float = MOST_ASKED) -> Message:
+        """Send an order and return what comes back; its functions stay here, and are called when asked for by number.
 
-    def converse(self, message: Message, serve: Serve, until: float, functions: Any = None) -> Message:
-        """Send an order and return what comes back; questions in between are put to ``serve``. Raises Ended.
-
-        until: the deadline, of ``time.monotonic()``. functions: collects the callables of the message, for ``serve``.
+        until: the deadline, of ``time.monotonic()``. most: bytes of a call's arguments. Raises Ended.
         """
+        functions = list[Callable[..., Any]]()
         frame = wire.encode(message, functions)
-        while True:
-            reply = self._exchange(frame, until)
-            if reply["op"] != "ask":
-                return reply
-            try:
-                frame = wire.encode(serve(reply))
-            except wire.Unfit as error:
-                frame = wire.encode({"op": "refused", "type": "ValueError", "message": str(error)})
+        with self._until(until):
+            while (reply := self._exchange(frame))["op"] == "ask":
+                number, args = reply.get("number"), reply.get("args")
+                if type(number) is not int or not 0 <= number < len(functions) or type(args) is not tuple:
+                    raise Ended(NO_RESULT, NO_ANSWER)
+                frame = _called(functions, number, args, most)
+        return reply
 
-    def close(self) -> tuple[int | None, float]:
-        """End it, and wait until it is gone; how it ended, as ``Zygote.end`` says it."""
-        if self._ended is None:
-            self._ended = self._zygote.end(self.pid)
-        self.line.sock.close()
-        self.output.close()
+    def end(self, grace_s: float = 0.0) -> Any:
+        """End it, with all that it has started; its exit code, None if it had to be killed, and its processor time."""
+        self._ended = self._ended or self._zygote.order({"end": self.pid, "grace_s": grace_s})
         return self._ended
 
-    def _exchange(self, frame: bytes, until: float) -> Message:
+    def close(self) -> None:
+        """End it, and wait until it is gone."""
+        self.end()
+        self._line.close()
+        self._sock.close()
+        self.output.close()
+
+    @contextmanager
+    def _until(self, deadline: float) -> Iterator[None]:
+        """Cut the line at the deadline, of ``time.monotonic()``, also where a half of a message has come."""
+        timer = threading.Timer(max(deadline - time.monotonic(), 0), self._cut)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _cut(self) -> None:
+        self._late = True
+        with suppress(OSError):  # closed already
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def _exchange(self, frame: bytes) -> Message:
         """Send a frame, unless it is empty, and return the next message. Raises Ended."""
         try:
             if frame:
-                self.line.send(frame, until)
-            reply = wire.decode(self.line.receive(until))
-        except TimeoutError:
-            self.printed()
-            raise Ended(
-                TIMEOUT, "it was still running at the deadline: an endless loop, or too slow"
-            ) from None
-        except EOFError:
+                self._line.send_bytes(frame)
+            reply = wire.decode(self._line.recv_bytes(self.most))
+        except (OSError, EOFError):
             self.printed()
             raise self._post_mortem() from None
         except ValueError as error:
@@ -247,14 +221,13 @@ class Child:
 
     def _post_mortem(self) -> Ended:
         """Why the line is dead."""
-        if self._ended is None:
-            self._ended = self._zygote.end(self.pid, grace_s=0.5)
-        code, used_s = self._ended
+        if self._late:
+            return Ended(TIMEOUT, "it was still running at the deadline: an endless loop, or too slow")
+        code, used_s = self.end(grace_s=0.5)
         if code is None:
             return Ended(NO_RESULT, "it cut its line to the grader before it had answered")
         if code >= 0:
-            said = "it ended its own process before it had answered: take out the call that exits"
-            return Ended(NO_RESULT, said)
+            return Ended(NO_RESULT, "it ended its process before it answered: take out the call that exits")
         if used_s > 0.9 * self._zygote.limits.cpu_s:
             return Ended(TIMEOUT, f"it used more than {self._zygote.limits.cpu_s} s of processor time")
         if -code == signal.SIGKILL:
@@ -263,66 +236,33 @@ class Child:
         return Ended(KILLED, f"its process was ended by {name}")
 
 
-class Line:
-    """One end of the line between the grader and a process of an answer: frames of ``wire``, each behind its length.
-
-    most: bytes of a frame that may come. until: the deadline, of ``time.monotonic()``; None: there is none. Raises EOFError
-    when the other end is gone, TimeoutError at the deadline, Unfit for too large a frame.
-    """
-
-    def __init__(self, sock: socket.socket, most: int) -> None:
-        self.sock, self.most = sock, most
-
-    def send(self, frame: bytes, until: float | None = None) -> None:
-        self._wait(until)
-        try:
-            self.sock.sendall(struct.pack(">Q", len(frame)) + frame)
-        except ConnectionError:
-            raise EOFError from None
-
-    def receive(self, until: float | None = None) -> bytes:
-        (size,) = struct.unpack(">Q", self._bytes(8, until))
-        if size > self.most:
-            raise wire.Unfit(f"{size:,} bytes")
-        return self._bytes(size, until)
-
-    def _bytes(self, n: int, until: float | None) -> bytes:
-        data = bytearray()
-        while len(data) < n:
-            self._wait(until)
-            try:
-                some = self.sock.recv(min(n - len(data), 1 << 20))
-            except ConnectionError:
-                some = b""
-            if not some:
-                raise EOFError
-            data += some
-        return bytes(data)
-
-    def _wait(self, until: float | None) -> None:
-        left = None if until is None else until - time.monotonic()
-        if left is not None and left <= 0:
-            raise TimeoutError
-        self.sock.settimeout(left)
+def _called(functions: list[Callable[..., Any]], number: int, args: tuple, most: float) -> bytes:
+    """What a function returns or raises, as a frame. A function that it returns can be called in turn."""
+    try:
+        if len(wire.encode(args)) > most:
+            raise ValueError(f"at most {most:,} bytes can be given to this function")
+        return wire.encode({"op": "value", "value": functions[number](*args)}, functions)
+    except Ended:
+        raise
+    except Exception as error:
+        said = getattr(error, "message", "") or text_of(error)
+        return wire.encode({"op": "refused", "type": type(error).__name__, "message": said})
 
 
-def _walls(hide: Sequence[Path | str]) -> list[str]:
+def _walls(hide: Sequence[Path | str], trust: bool) -> list[str]:
     """The command that puts walls round another: Python, its packages and ours, and nothing of what is to be hidden."""
+    if trust:
+        return []
     # The fork server needs the right to give each process namespaces of its own.
     told = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-add", "CAP_SYS_ADMIN"]
-    told += ["--clearenv", "--tmpfs", _OWN, "--setenv", "HOME", _OWN, "--setenv", "TMPDIR", _OWN]
-    for name, value in _ENVIRONMENT.items():
-        told += ["--setenv", name, value]
+    told += ["--tmpfs", _OWN, "--setenv", "HOME", _OWN, "--setenv", "TMPDIR", _OWN, "--setenv", "PATH", _PATH]
     python = sorted({sys.prefix, sys.base_prefix, *site.getsitepackages()})
     shown = [*_SYSTEM, *python, *(f"{_HOME}/{name}" for name in ("labkit", "labkit_book"))]
-    for path in shown:
-        told += ["--ro-bind-try", path, path]
-    for path in _DEVICES:
-        told += ["--dev-bind", path, path]
+    told += [word for path in shown for word in ("--ro-bind-try", path, path)]
+    told += [word for path in _DEVICES for word in ("--dev-bind", path, path)]
     needed = [Path(path).resolve() for path in (sys.prefix, sys.base_prefix, __file__)]
     hidden = [path for path in hide if not any(n.is_relative_to(Path(path).resolve()) for n in needed)]
-    names = {name for path in hidden for name in (os.path.abspath(path), os.path.realpath(path))}
-    for path in sorted(names):
+    for path in sorted({name(path) for path in hidden for name in (os.path.abspath, os.path.realpath)}):
         if any(Path(path).is_relative_to(one) for one in shown) and os.path.exists(path):
             folder = ["--tmpfs", path, "--remount-ro", path]
             told += folder if os.path.isdir(path) else ["--ro-bind", os.devnull, path]

@@ -76,7 +76,7 @@ def without_walls(patch, selftest=lambda key, id, zygote: ()):
 
 def in_one_process(patch):
     """Do all tasks here: most of these tests are not about processes."""
-    patch.setattr(batch, "in_processes", lambda work, tasks, *_: ((i, work(t)) for i, t in enumerate(tasks)))
+    patch.setattr(batch, "in_processes", lambda work, tasks, *_: ((t, work(t)) for t in tasks))
 
 
 def released(name: str) -> dict:

@@ -40,7 +40,7 @@ FORGING = """
 import os, json, struct, numpy as np
 from labkit_book.problems import wire
 def say(frame, fd=3):
-    os.write(fd, struct.pack(">Q", len(frame)) + frame)
+    os.write(fd, struct.pack(">i", len(frame)) + frame)
 def say_tree(*tree, then=b''):
     h = json.dumps(tree).encode()
     say(struct.pack('>I', len(h)) + h + then)
@@ -291,27 +291,23 @@ def test_without_walls_the_limits_still_hold():
         assert grade(z, "def f(x):\n    while True: pass").status == "TIMEOUT"
 
 
-@pytest.mark.parametrize("lacks", ["bwrap", "libseccomp", "namespaces"])
+@pytest.mark.parametrize("lacks", ["No such file", "libnothing.so", "no namespaces"])
 def test_where_answers_cannot_be_walled_off_a_sentence_says_what_to_install(monkeypatch, tmp_path, lacks):
-    said = "install bubblewrap"
-    if lacks == "libseccomp":
-        monkeypatch.setattr(zygote, "LIBSECCOMP", "libnothing.so")
+    if lacks == "libnothing.so":
+        without = f"import labkit_book.grader.server as s; s.LIBSECCOMP = {lacks!r}; from"
+        monkeypatch.setattr(zygote, "_BOOT", zygote._BOOT.replace("from", without))
     else:
         monkeypatch.setenv("PATH", str(tmp_path))
-    if lacks == "namespaces":
-        said = "no namespaces"
+    if lacks == "no namespaces":
         (tmp_path / "bwrap").write_text("#!/bin/sh\necho no namespaces >&2; exit 1")
         (tmp_path / "bwrap").chmod(0o755)
-    with pytest.raises(GraderFailure, match=said) as error:
+    with pytest.raises(GraderFailure, match=f"install bubblewrap.*--trust.*{lacks}"):
         require_walls()
-    assert "--trust" in str(error.value)
 
 
 def test_a_server_that_cannot_start_says_why_and_no_questions_are_no_full_points(z, monkeypatch):
     with pytest.raises(GraderFailure, match="no question"):
         grade(z, "def f(x): return 2 * x", cases=())
-    with pytest.raises(ValueError, match="case_s must be a finite number > 0"):
-        Limits(case_s=0)
     with Zygote() as fresh:
         fresh._server.kill()
         for _ in range(2):

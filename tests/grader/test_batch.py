@@ -52,7 +52,6 @@ def test_each_exercise_has_its_status_points_and_message(graded):
     assert status == ["NEEDS_HUMAN", "PASS", "WRONG", "WRONG", "NEEDS_HUMAN"]
     assert (*row.points[:2], row.has("NEEDS_HUMAN"), row.has("GRADER_ERROR")) == (6, 16, True, False)
     assert all(e.message for e in row.exercises if e.status != "PASS")
-    assert "Look" not in row.exercises[0].message and "Everybody waits" in row.exercises[0].log
 
 
 def test_labs_are_no_problem_sets_and_of_two_sets_in_one_notebook_each_has_a_row(graded):
@@ -69,7 +68,7 @@ def test_one_notebook_has_its_time_and_the_rest_of_it_a_row(graded, monkeypatch)
     monkeypatch.setattr(batch, "SUBMISSION_S", 2.0)
     (row,) = graded(f.answered("2.2", {"2.2-2": "# SLOW\n" + f.SSP, "2.2-3": f.OVERLAP}))
     assert [e.status for e in row.exercises[1:3]] == ["PASS", "TIMEOUT"] and not row.has("GRADER_ERROR")
-    assert "all the time that there is" in row.exercises[2].message
+    assert "all of the notebook" in row.exercises[2].message
 
 
 def test_what_cannot_be_read_or_told_has_a_row_that_says_why(graded):
@@ -93,7 +92,7 @@ def test_a_grader_that_fails_on_one_answer_says_so_and_judges_the_others(graded)
     (row,) = graded(f.answered("2.2", {"2.2-3": "# THE GRADER FAILS\n" + f.OVERLAP, "2.2-2": f.SSP}))
     assert row.has("GRADER_ERROR") and row.exercises[1].status == "PASS"
     assert row.exercises[2].status == "GRADER_ERROR" and "out of cheese" in row.exercises[2].log
-    assert "cheese" not in row.exercises[2].message and row.exercises[2].open
+    assert not row.exercises[2].message and row.exercises[2].open
 
 
 def test_questions_are_the_same_for_all_students_of_a_run_other_with_another_seed_and_hidden_ones_follow():
@@ -112,8 +111,6 @@ def test_files_for_one_set_are_flagged_in_no_time_however_many():
 
 def test_a_key_that_cannot_be_read_or_is_not_there_is_a_sentence(tmp_path, monkeypatch):
     assert "10.10" not in Key.sets(f.KEY)[:3] and set(Key.sets(f.KEY)) >= {"2.2", "10.3", "B"}
-    with pytest.raises(ValueError, match="key must be a folder"):
-        Key.sets(tmp_path)
     (tmp_path / "key_2_2.py").write_text("def broken(")
     with pytest.raises(GraderFailure, match=r"the key of 2\.2 .* can't be read: SyntaxError"):
         _ = Graders(Plan(tmp_path, f.RELEASED, ("2.2",), 5), 1).keys
@@ -137,10 +134,12 @@ def work(what):
 def test_a_grader_that_dies_hangs_raises_or_fills_the_memory_loses_no_other_task():
     tasks = ("a", "die", "raise", "hang", "fill", "b")
     got = dict(in_processes(work, tasks, 2, limit_s=1.0))
-    assert [isinstance(got[i], Lost) for i in range(6)] == [False, True, True, True, True, False]
-    for i, said in ((1, "exit code 3"), (2, "RuntimeError: no"), (3, "in time"), (4, "MemoryError")):
-        assert said in got[i].why
-    for what, pid in (got[0], got[5]):
+    assert [isinstance(got[task], Lost) for task in tasks] == [False, True, True, True, True, False]
+    for task, said in zip(
+        tasks[1:5], ("exit code 3", "RuntimeError: no", "in time", "MemoryError"), strict=True
+    ):
+        assert said in got[task]
+    for what, pid in (got["a"], got["b"]):
         assert what in "ab"
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -204,6 +204,8 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_when_run_again(quic
     [
         (("nowhere",), "nowhere' cannot be read"),
         (("EMPTY",), "nothing to grade"),
+        (("IN", "--key", "EMPTY"), "key must be a folder"),
+        (("IN", "--exercise-s", "0"), "exercise_s must be a finite number > 0"),
         (("IN", "--jobs", "0"), "jobs must be a whole number >= 1"),
         (("IN", "--seed", "-1"), "seed must be a whole number >= 0, got -1"),
     ],

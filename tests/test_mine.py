@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from labkit_book.grader.mine import mine
+from labkit_book.mine import mine
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 CHAIN = [[(k, k + 1, r - k) for k in range(3) if 0 <= r - k < 6] for r in range(8)]
 RIGHT = """
 def newest(comm, written, mine):
