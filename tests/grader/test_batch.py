@@ -49,8 +49,8 @@ def test_each_exercise_has_its_status_points_and_message(graded):
     answers = {"2.2-2": f.SSP, "2.2-3": f.OVERLAP_WRONG, "2.2-4": blame, "2.2-1": "Wait."}
     (row,) = graded(f.answered("2.2", answers | {"2.2-5": "mine = {'data': 1}"}))
     status = [e.status for e in row.exercises]
-    assert status == ["NEEDS_HUMAN", "PASS", "WRONG", "WRONG", "NEEDS_HUMAN"]
-    assert (*row.points[:2], row.has("NEEDS_HUMAN"), row.has("GRADER_ERROR")) == (6, 16, True, False)
+    assert status == ["NEEDS_HUMAN", "PASS", "WRONG", "WRONG", "NEEDS_HUMAN", "NO_RESULT"]
+    assert (*row.points[:2], row.has("NEEDS_HUMAN"), row.has("GRADER_ERROR")) == (6, 19, True, False)
     assert all(e.message for e in row.exercises if e.status != "PASS")
 
 
