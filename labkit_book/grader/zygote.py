@@ -88,7 +88,7 @@ class Zygote:
         self._control, theirs = socket.socketpair()
         self._control.settimeout(START_S)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (both live as long as the server)
-        self._folder = tempfile.TemporaryDirectory(prefix="labkit-answers-")
+        self._folder = tempfile.TemporaryDirectory(prefix="labkit-answers-") if trust else None
         self._server = subprocess.Popen(
             [*_walls([_SETS, *hide], trust), sys.executable, "-IB", "-c", _BOOT, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
@@ -100,7 +100,7 @@ class Zygote:
             start_new_session=True,  # ^C is the grader's to handle
         )
         theirs.close()
-        own = self._folder.name if trust else _OWN
+        own = self._folder.name if self._folder else _OWN
         self.order({"setup": setup, "withheld": list(withheld), "own": own, "walls": not trust})
 
     def order(self, order: Message, *fds: int) -> Any:
@@ -128,7 +128,8 @@ class Zygote:
     def __exit__(self, *_: object) -> None:
         self._end()
         self._errors.close()
-        self._folder.cleanup()
+        if self._folder:
+            self._folder.cleanup()
 
 
 class Child:
