@@ -147,6 +147,17 @@ def figures_end_with_their_test() -> Iterator[None]:
         sys.modules["matplotlib.pyplot"].close("all")
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Torch has one thread: tensors as small as many here are slower on more, most of all on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def make_figure() -> Callable[..., Any]:
     """`make_figure(name, **parameters)`; the figure of compressors gets some runs to show where none are given."""

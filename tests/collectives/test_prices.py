@@ -78,15 +78,6 @@ def test_whoever_adds_in_one_place_moves_the_vector_to_and_from_everyone_once(K,
         assert half.bytes(K, n, itemsize).sum() == (K - 1) * n * itemsize
 
 
-@sizes
-def test_doubling_sends_the_whole_vector_in_every_round(K, n, itemsize):
-    m = K.bit_length() - 1
-    extras = K - 2**m
-    sent = doubling.bytes(K, n, itemsize)
-    assert sent.sum() == n * itemsize * (m * 2**m + 2 * extras)
-    assert sent.max() == n * itemsize * (m + (extras > 0))
-
-
 @pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 8, 12, 16])
 @pytest.mark.parametrize("way", [ring, halving, torus, server], ids=lambda way: way.name)
 def test_the_load_is_even_when_K_divides_n(way, K):

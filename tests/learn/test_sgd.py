@@ -113,9 +113,6 @@ def test_momentum_walks_as_torchs_does(momentum, dtype, close):
         np.testing.assert_allclose(w, v.detach().numpy(), rtol=close, atol=close)
 
 
-def test_the_walk_says_where_it_diverged_and_a_momentum_that_never_forgets_is_refused():
-    with pytest.raises(Diverged) as caught:
-        list(walk(problem, np.ones(3), Momentum(0.9), 1e3, [None] * 400))
-    assert 0 < caught.value.step < 400 and caught.value.eta == 1e3
+def test_a_momentum_that_never_forgets_is_refused():
     with pytest.raises(ValueError, match="momentum must be at least 0 and below 1"):
         Momentum(1.0)

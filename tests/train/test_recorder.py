@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import closing, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,8 +17,6 @@ from labkit.timing import Kind, ShiftedExponential, draw  # noqa: E402
 from labkit.train import recorder as recorder_module  # noqa: E402
 from labkit.train.recorder import Recording, StragglerRecorder  # noqa: E402
 from labkit_book.why import measure, probe  # noqa: E402
-
-ROOT = Path(__file__).parents[2]
 
 
 def job(comm, T, slow, wrap, width=8, work_s=0.004):
