@@ -21,6 +21,7 @@ import numpy as np
 import psutil
 import pytest
 
+ROOT = Path(__file__).parents[1]
 MARK = "LABKIT_STARTED_BY_TEST"  # inherited by whatever the script starts, torchrun's sessions of their own included
 
 
@@ -39,7 +40,7 @@ def _started(
         if preexec_fn is not None:
             preexec_fn()
 
-    env = {**(os.environ if env is None else env), MARK: mark}
+    env = {**({**os.environ, "PYTHONPATH": str(ROOT)} if env is None else env), MARK: mark}
     process = subprocess.Popen([str(c) for c in command], env=env, text=True, preexec_fn=first, **options)
     try:
         yield process
@@ -75,7 +76,9 @@ def _family(pid: int, mark: str) -> list[psutil.Process]:
 
 @pytest.fixture(scope="session")
 def started() -> Callable[..., AbstractContextManager[subprocess.Popen[str]]]:
-    """`with started(command, **options) as process`: a Popen of text, whose whole family ends with the `with`."""
+    """`with started(command, **options) as process`: a Popen of text, whose whole family ends with the `with`.
+
+    Where no environment is given, it is this one, with this checkout's labkit."""
     return _started
 
 
@@ -96,7 +99,7 @@ def ran() -> Callable[..., subprocess.CompletedProcess[str]]:
 def under_torchrun(ran: Callable[..., Any]) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`under_torchrun(script, timeout, **options)`: two processes of it, one thread each, that import this labkit."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return lambda script, timeout, **options: ran([*torchrun, script], timeout=timeout, env=env, **options)
 
 
@@ -142,6 +145,17 @@ def figures_end_with_their_test() -> Iterator[None]:
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Torch has one thread: tensors as small as many here are slower on more, most of all on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,8 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 IMPORT_S = 0.3
-HEAVY = ("torch", "matplotlib", "scipy", "IPython")
+HEAVY = ("torch", "matplotlib", "scipy", "sklearn", "IPython", "ipywidgets", "anywidget")
+ROOMS = "labkit.collectives, labkit.learn, labkit.show, labkit.timing, labkit_book.labs.figures"
 
 
 def direct() -> list[Requirement]:
@@ -102,9 +103,9 @@ def test_import_labkit_is_quick() -> None:
     assert best < IMPORT_S
 
 
-def test_import_labkit_brings_nothing_heavy() -> None:
+def test_import_labkit_and_its_rooms_brings_nothing_heavy() -> None:
     code = (
-        "import sys, labkit, labkit.collectives; [getattr(labkit, name) for name in labkit.__all__]; "
+        f"import sys, labkit, {ROOMS}; [getattr(labkit, name) for name in labkit.__all__]; "
         f"print([m for m in {HEAVY!r} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.server
-import importlib
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pdf
@@ -28,12 +26,6 @@ QUIET = (
     "--no-first-run",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # it may go nowhere else
 )
-
-
-@pytest.fixture(scope="session")
-def notebooks() -> ModuleType:
-    """book/tools/notebooks.py."""
-    return importlib.import_module("notebooks")
 
 
 @pytest.fixture(scope="session")

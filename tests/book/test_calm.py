@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import calm
 import pytest
 import sweeps
+
+import notebooks
 
 STEADY = [(0.020, 0.020), (0.021, 0.020)] * 20
 
@@ -29,7 +30,7 @@ def test_a_loop_that_waits_or_runs_unevenly_shows_a_disturbed_machine(
 
 
 def test_on_a_disturbed_machine_nothing_is_run_unless_asked_for(
-    notebooks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calm, "disturbance", lambda: "Something else runs.")
     made: list[str] = []

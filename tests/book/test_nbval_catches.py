@@ -7,10 +7,11 @@ import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import nbformat
 import pytest
+
+import notebooks
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import stages
@@ -54,7 +55,7 @@ plt.show()
 
 
 @pytest.fixture(scope="module")
-def executed(notebooks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("notebooks")
     md = folder / "sums.md"
     md.write_text(TEXT)

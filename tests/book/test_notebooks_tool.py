@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import nbformat
 import pytest
+
+import notebooks
 
 TEXT = """\
 ---
@@ -38,7 +39,7 @@ print(x + 2)
 
 
 @pytest.fixture(scope="session")
-def executed(notebooks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with one executed notebook. Tests take copies: an execution takes seconds."""
     root = tmp_path_factory.mktemp("project")
     (root / "labkit").mkdir()
@@ -55,7 +56,7 @@ def md(executed: Path, tmp_path: Path) -> Path:
     return tmp_path / "notebooks" / "tiny.md"
 
 
-def test_an_executed_notebook_is_in_step_and_stores_what_it_printed(notebooks: ModuleType, md: Path) -> None:
+def test_an_executed_notebook_is_in_step_and_stores_what_it_printed(md: Path) -> None:
     assert notebooks.stale(md, md.parents[1]) == ""
     assert notebooks.problems(md) == []
     nb = nbformat.read(md.with_suffix(".ipynb"), as_version=4)
@@ -64,14 +65,14 @@ def test_an_executed_notebook_is_in_step_and_stores_what_it_printed(notebooks: M
     assert nb.cells[2].metadata == {"tags": ["hide-input"], "jupyter": {"source_hidden": True}}
 
 
-def test_an_edited_text_is_stale_and_out_of_step(notebooks: ModuleType, md: Path) -> None:
+def test_an_edited_text_is_stale_and_out_of_step(md: Path) -> None:
     md.write_text(TEXT.replace("x = 40", "x = 41"))
     assert "code has changed" in notebooks.stale(md, md.parents[1])
     found = " ".join(notebooks.problems(md))
     assert "has changed since" in found and "other than those of tiny.md" in found
 
 
-def test_new_prose_is_out_of_step_and_needs_no_execution(notebooks: ModuleType, md: Path) -> None:
+def test_new_prose_is_out_of_step_and_needs_no_execution(md: Path) -> None:
     md.write_text(TEXT.replace("Some words.", "Other words."))
     assert notebooks.stale(md, md.parents[1]) == "" and "has changed since" in notebooks.problems(md)[0]
     before = nbformat.read(md.with_suffix(".ipynb"), as_version=4)
@@ -82,15 +83,13 @@ def test_new_prose_is_out_of_step_and_needs_no_execution(notebooks: ModuleType, 
     assert [c.get("outputs") for c in after.cells] == [c.get("outputs") for c in before.cells]
 
 
-def test_changed_labkit_code_makes_a_notebook_stale_but_not_out_of_step(
-    notebooks: ModuleType, md: Path
-) -> None:
+def test_changed_labkit_code_makes_a_notebook_stale_but_not_out_of_step(md: Path) -> None:
     (md.parents[1] / "labkit" / "machine.py").write_text("one = 2\n")
     assert "labkit has changed" in notebooks.stale(md, md.parents[1])
     assert notebooks.problems(md) == []
 
 
-def test_only_code_behind_a_notebook_s_imports_makes_it_stale(notebooks: ModuleType, tmp_path: Path) -> None:
+def test_only_code_behind_a_notebook_s_imports_makes_it_stale(tmp_path: Path) -> None:
     tree = {
         "labkit/__init__.py": "from labkit.comm.run import launch, Run\nimport importlib\n",
         "labkit/other.py": "", "labkit/comm/__init__.py": "from labkit.comm.base import Comm\n",
@@ -142,9 +141,7 @@ def strip(nb: Any) -> None:
     ],
     ids=["stripped", "output", "counts", "source", "tags", "hashes"],
 )
-def test_what_was_done_by_hand_is_refused(
-    notebooks: ModuleType, md: Path, change: Callable[[Any], Any], sentence: str
-) -> None:
+def test_what_was_done_by_hand_is_refused(md: Path, change: Callable[[Any], Any], sentence: str) -> None:
     ipynb = md.with_suffix(".ipynb")
     nb = nbformat.read(ipynb, as_version=4)
     change(nb)
@@ -161,7 +158,7 @@ def test_what_was_done_by_hand_is_refused(
     ],
 )
 def test_a_run_that_fails_leaves_the_previous_notebook_untouched(
-    notebooks: ModuleType, md: Path, cell: str, message: str, capsys: pytest.CaptureFixture[str]
+    md: Path, cell: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = md.with_suffix(".ipynb").read_bytes()
     md.write_text(TEXT.replace("x = 40", cell))

@@ -12,14 +12,7 @@ from labkit_book.labs import data_file
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def pictures(seed=5, N=1024):

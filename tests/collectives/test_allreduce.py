@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from labkit import Link, Processes, Simulated, launch
 from labkit.collectives import ALLREDUCES, ring, shared
 
-NAMES = [*ALLREDUCES, "shared"]
-
-
-def way_for(name, K):
-    """The all-reduce of that name, for K workers."""
-    return {**ALLREDUCES, "shared": shared}[name]
+WAYS = {**ALLREDUCES, "shared": shared}
 
 
 def share(rank: int, n: int, dtype=np.float64) -> np.ndarray:
@@ -25,11 +20,11 @@ def reduce(comm, way, n, dtype=np.float64):
     return way(comm, share(comm.rank, n, dtype))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WAYS)
 @given(K=st.integers(1, 9), n=st.integers(0, 40), dtype=st.sampled_from([np.float32, np.float64]))
 @settings(max_examples=40, deadline=None)
 def test_every_rank_ends_with_the_same_bits_of_the_sum_and_sends_what_is_priced(name, K, n, dtype):
-    way = way_for(name, K)
+    way = WAYS[name]
     run = launch(reduce, K, way.allreduce, n, dtype)
     exact = np.sum([share(k, n, dtype).astype(np.float64) for k in range(K)], axis=0)
     for r in run.results:
@@ -48,7 +43,7 @@ def pool(request):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WAYS)
 def test_processes_equal_the_simulation_in_bits_and_bytes_and_torchs_own_all_reduce(name, pool):
     def f(comm, way):
         import torch
@@ -59,7 +54,7 @@ def test_processes_equal_the_simulation_in_bits_and_bytes_and_torchs_own_all_red
         dist.all_reduce(own)
         return ours.shape == x.shape, torch.allclose(ours, own, rtol=1e-13, atol=1e-13), ours.numpy()
 
-    way = way_for(name, pool.K).allreduce
+    way = WAYS[name].allreduce
     for n in (0, 1, pool.K - 1, 7, 1000, 300_001):
         real = launch(reduce, pool.K, way, n, np.float32, world=Processes(pool=pool))
         model = launch(reduce, pool.K, way, n, np.float32)
@@ -71,10 +66,10 @@ def test_processes_equal_the_simulation_in_bits_and_bytes_and_torchs_own_all_red
         assert shape and close and ours.tobytes() == in_numpy[k].tobytes()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WAYS)
 def test_in_place_changes_its_argument_and_the_other_does_not(name):
     def f(comm):
-        way, x = way_for(name, comm.K), share(comm.rank, 10)
+        way, x = WAYS[name], share(comm.rank, 10)
         total = way.allreduce(comm, x)
         untouched = np.array_equal(x, share(comm.rank, 10))
         way.allreduce_inplace(comm, x)
@@ -91,21 +86,21 @@ def test_memory_that_cannot_be_reduced_in_place_is_refused():
             launch(lambda comm, x=x: ring.allreduce_inplace(comm, x), 2)
 
 
-@pytest.mark.parametrize("name", [*ALLREDUCES, "shared"])
+@pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 6, 8, 11, 12, 13, 16, 21])
 @pytest.mark.parametrize("link", [Link(1e-4, 1e9), Link(0.0, 1e8), Link(1e-3, float("inf"))])
 def test_the_simulated_time_is_the_closed_form(name, K, link):
     n = 2 * K  # K divides n, and so does every number of columns: the forms assume it
-    way = way_for(name, 9)
+    way = WAYS[name]
     run = launch(reduce, K, way.allreduce, n, np.float32, world=Simulated(link=link))
     assert run.elapsed_s == pytest.approx(way.time(K, 4 * n, link), rel=1e-9)
 
 
 @pytest.mark.parametrize("K", [3, 4, 5, 8])
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "doubling"])  # where both ends add
+@pytest.mark.parametrize("name", [name for name in WAYS if name != "doubling"])  # where both ends add
 def test_a_nan_has_the_same_bits_everywhere(name, K):
     def f(comm):
         x = np.array([0x7FC00000 + comm.rank] * 9, dtype=np.uint32).view(np.float32)  # a NaN that says whose
-        return way_for(name, comm.K).allreduce(comm, x)
+        return WAYS[name].allreduce(comm, x)
 
     assert len({r.tobytes() for r in launch(f, K).results}) == 1

@@ -1,4 +1,7 @@
-"""The prices against counting, message by message, against sums that no schedule can change, and one another."""
+"""The prices against sums that no schedule can change, and one another.
+
+Against the messages, bytes and seconds of every run: test_allreduce.py and test_parts.py.
+"""
 
 import math
 
@@ -27,37 +30,6 @@ BOTH = Link(alpha=30e-6, beta=1e9)
 HALVES = (reduce_scatter, all_gather, broadcast)
 PRICED = {**ALLREDUCES, **{each.name: each for each in HALVES}}
 every = pytest.mark.parametrize("way", PRICED.values(), ids=PRICED)
-
-
-# -- times: every message that occupies a port, one after the other -------------------------------------
-def binomial_edges(K):
-    """Rounds of (child, parent) pairs, from the definition."""
-    rounds = [2**i for i in range(K.bit_length()) if 2**i < K]
-    return [[(r, r - bit) for r in range(1, K) if r & -r == bit] for bit in rounds]
-
-
-def tree_by_ports(K, seconds):
-    """Replay reduce and broadcast with a clock per worker; no worker does two things at once in a phase."""
-    clock = np.zeros(K)
-    for edges in binomial_edges(K):
-        for child, parent in edges:
-            clock[parent] = max(clock[parent], clock[child]) + seconds
-    down = np.full(K, np.inf)
-    down[0] = clock[0]
-    for edges in reversed(binomial_edges(K)):
-        for child, parent in edges:
-            down[parent] += seconds  # its port is busy until the child has it
-            down[child] = down[parent]
-    return down.max()
-
-
-@pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 31, 33, 100])
-def test_times_equal_a_replay_of_the_messages(K):
-    nbytes = 5040_000.0
-    each = BOTH.seconds(nbytes)
-    assert naive.time(K, nbytes, BOTH) == pytest.approx(2 * (K - 1) * each, rel=1e-12)
-    assert tree.time(K, nbytes, BOTH) == pytest.approx(tree_by_ports(K, each), rel=1e-12)
-    assert ring.time(K, nbytes, BOTH) == pytest.approx(2 * (K - 1) * BOTH.seconds(nbytes / K), rel=1e-12)
 
 
 @every
@@ -95,20 +67,6 @@ def test_rounds_are_exact_where_floating_logarithms_are_not(m):
 sizes = given(st.integers(1, 40), st.integers(0, 200), st.sampled_from([1, 4, 8]))
 
 
-@sizes
-def test_ring_bytes_and_messages_equal_the_schedule_sent_chunk_by_chunk(K, n, itemsize):
-    nbytes, messages = np.zeros(K, int), np.zeros(K, int)
-    for r in range(K):
-        for phase in (0, 1):  # reduce-scatter starts with its own chunk, the all-gather with the next
-            for j in range(K - 1):
-                i = (r + phase - j) % K
-                size = (i + 1) * n // K - i * n // K
-                nbytes[r] += size * itemsize
-                messages[r] += size > 0
-    np.testing.assert_array_equal(ring.bytes(K, n, itemsize), nbytes)
-    np.testing.assert_array_equal(ring.messages(K, n), messages)
-
-
 @settings(deadline=None)
 @sizes
 def test_whoever_adds_in_one_place_moves_the_vector_to_and_from_everyone_once(K, n, itemsize):
@@ -120,28 +78,11 @@ def test_whoever_adds_in_one_place_moves_the_vector_to_and_from_everyone_once(K,
         assert half.bytes(K, n, itemsize).sum() == (K - 1) * n * itemsize
 
 
-@sizes
-def test_doubling_sends_the_whole_vector_in_every_round(K, n, itemsize):
-    m = K.bit_length() - 1
-    extras = K - 2**m
-    sent = doubling.bytes(K, n, itemsize)
-    assert sent.sum() == n * itemsize * (m * 2**m + 2 * extras)
-    assert sent.max() == n * itemsize * (m + (extras > 0))
-
-
 @pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 8, 12, 16])
 @pytest.mark.parametrize("way", [ring, halving, torus, server], ids=lambda way: way.name)
 def test_the_load_is_even_when_K_divides_n(way, K):
     np.testing.assert_array_equal(way.bytes(K, 160 * K, 4), np.full(K, 2 * 4 * 160 * (K - 1)))
     np.testing.assert_array_equal(way.messages(K, 160 * K), np.full(K, way.rounds(K)))
-
-
-@pytest.mark.parametrize("K", range(1, 40))
-def test_tree_bytes_follow_the_edges_up_and_down(K):
-    ends = np.array([end for edges in binomial_edges(K) for edge in edges for end in edge], dtype=int)
-    sent = np.bincount(ends, minlength=K)
-    np.testing.assert_array_equal(tree.messages(K, 1), sent)
-    np.testing.assert_array_equal(tree.bytes(K, 12, 1), 12 * sent)
 
 
 # -- the best of them -----------------------------------------------------------------------------------

@@ -107,9 +107,8 @@ def test_an_interrupted_or_killed_launcher_leaves_no_network(started, how):
         "def f(comm):\n    print('at work', flush=True)\n    time.sleep(1000)\n"
         "launch(f, 2, world=Emulated(1e8), timeout_s=900)\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with started([sys.executable, "-c", code], env=env, **pipes) as p:
+    with started([sys.executable, "-c", code], **pipes) as p:
         while "at work" not in (line := p.stdout.readline()):
             assert line, "ended early"
         family = psutil.Process(p.pid).children(recursive=True)

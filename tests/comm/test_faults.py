@@ -337,9 +337,8 @@ def script(body: str) -> str:
 @pytest.fixture
 def start(started):
     """`with start(body) as p`: a script, with all it prints in one pipe."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return lambda body: started([sys.executable, "-c", script(body)], env=env, **pipes)
+    return lambda body: started([sys.executable, "-c", script(body)], **pipes)
 
 
 def test_threads_at_work_before_the_launch_do_no_harm(start):
@@ -361,8 +360,7 @@ def test_threads_at_work_before_the_launch_do_no_harm(start):
 def test_a_script_without_a_main_guard_runs_once(ran, tmp_path):
     path = tmp_path / "plain.py"
     path.write_text(script("print('once'); print(launch(lambda c: c.rank, 2, world='processes').results)"))
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = ran([sys.executable, path], timeout=60, env=env)
+    done = ran([sys.executable, path], timeout=60)
     assert done.stdout.splitlines() == ["once", "[0, 1]"], done.stderr
 
 

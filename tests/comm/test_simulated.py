@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextvars
-import os
 import sys
 import textwrap
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +13,6 @@ import pytest
 from labkit import Link, Simulated, launch
 from labkit.collectives import ring
 from labkit.comm import LaunchError, RankError, RankTimeout
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -43,12 +39,6 @@ def test_two_thousand_workers_on_hosts_of_64_take_their_closed_form():
     left = [k - 1 if k % each else (k - 1) % K for k in range(K)]
     assert run.results == left
     assert run.elapsed_s == pytest.approx(inside.seconds(8) + world.link.seconds(8), rel=1e-12)
-
-
-def test_a_whole_ring_of_two_hundred_takes_its_closed_form():
-    run = launch(lambda comm: ring.allreduce(comm, np.ones(400)), 200, timeout_s=600)
-    assert run.elapsed_s == pytest.approx(ring.time(200, 3200, Simulated().link), rel=1e-9)
-    assert all((total == 200).all() for total in run.results)
 
 
 def test_a_worker_sees_the_launcher_s_context_and_keeps_its_own():
@@ -163,6 +153,5 @@ AUTOGRAD = """
 
 def test_workers_meet_inside_a_backward_pass_and_without_gradients(ran):
     pytest.importorskip("torch")
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = ran([sys.executable, "-c", textwrap.dedent(AUTOGRAD)], timeout=60, env=env)
+    done = ran([sys.executable, "-c", textwrap.dedent(AUTOGRAD)], timeout=60)
     assert done.stdout.strip() == str([[6.0] * 3] * 3), done.stderr

@@ -10,14 +10,7 @@ torch = pytest.importorskip("torch")
 from labkit_book.labs.char_model import CharTransformer  # noqa: E402
 from labkit_book.labs.text import shakespeare, windows  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tensors this small are slower on more, most of all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def small(V=11, **sizes):

@@ -7,7 +7,6 @@ import pickle
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ torch = pytest.importorskip("torch")
 
 from labkit_book.labs import checkpoint  # noqa: E402
 
-ROOT = Path(__file__).parents[2]
 STATE = {"w": torch.arange(1000.0), "step": 3, "names": ["a", "b"], "rng": torch.get_rng_state()}
 
 
@@ -99,9 +97,8 @@ def test_a_job_killed_while_it_writes_leaves_whole_checkpoints_only(started, tmp
         "    checkpoint.save(sys.argv[1], step, {'w': w + step})\n"
         "    print(step, flush=True)\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     for lines in (3, 6):
-        with started([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, env=env) as job:
+        with started([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as job:
             told = [job.stdout.readline() for _ in range(lines)]
             job.send_signal(signal.SIGKILL)
             job.wait()

@@ -91,17 +91,6 @@ def test_dgc_keeps_what_it_does_not_send():
         np.testing.assert_array_equal(new.u[sent == 0], u[sent == 0])
 
 
-def test_momentum_correction_a_waiting_coordinate_arrives_with_its_momentum():
-    """Gradients of 1 in one place, too small to be sent for T steps, then sent: section 3.1's sum."""
-    T, m = 5, 0.9
-    gs = np.zeros((1, T, 3))
-    gs[0, :, 0] = 1.0
-    gs[0, :-1, 1] = 100.0  # takes the one place that is sent
-    mean, _ = launch(steps, 1, DGC(1, momentum=m), gs).results[0]
-    assert (mean[:-1, 0] == 0).all()
-    np.testing.assert_allclose(mean[-1, 0], np.cumsum(m ** np.arange(T)).sum(), rtol=1e-14)
-
-
 def test_sparsity_warms_up_by_factors_of_four():
     scheme = DGC(0.001, warmup=2)
     ks = [scheme.at(t, 64_000) for t in range(12)]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from labkit import Link
-from labkit.collectives import naive
 from labkit.comm import Processes, RankError, Simulated, launch
-from labkit.learn import LeastSquares, linear_data, sync_sgd
+from labkit.learn import LeastSquares, linear_data
 from labkit.timing.laws import Constant, OneStraggler, ShiftedExponential, Uniform, draw
 from labkit.timing.policy import Asynchronous, StaleSynchronous, Synchronous
 from labkit_book.labs.server import parameter_server
@@ -52,13 +51,6 @@ def test_the_log_replays_to_the_same_parameters(policy):
     replays(r.results[0], r.results[1:])
     pushed = np.array([len(read) for read in r.results[1:]])
     assert np.array_equal(r.bytes_sent, [pushed.sum() * (d + 1) * 8, *pushed * (d + 2) * 8])
-
-
-def test_a_synchronous_server_takes_the_steps_of_synchronous_sgd():
-    served = run(Synchronous()).results[0]
-    expected = launch(sync_sgd, K, problem, w0, 0.05, shards, naive.allreduce, T=T).results[0]
-    np.testing.assert_allclose(served.iterates, expected, rtol=0, atol=1e-13)
-    assert not served.updates.tau.any()
 
 
 @pytest.mark.parametrize("law", [RANDOM, OneStraggler(Uniform(0.01, 0.02), 4.0, rank=2)], ids=str)

@@ -1,8 +1,6 @@
 """Mini-batches cover what they should; SGD walks, and says so when it runs away."""
 
 import pickle
-import subprocess
-import sys
 from itertools import islice
 
 import numpy as np
@@ -115,18 +113,6 @@ def test_momentum_walks_as_torchs_does(momentum, dtype, close):
         np.testing.assert_allclose(w, v.detach().numpy(), rtol=close, atol=close)
 
 
-def test_the_walk_says_where_it_diverged_and_a_momentum_that_never_forgets_is_refused():
-    with pytest.raises(Diverged) as caught:
-        list(walk(problem, np.ones(3), Momentum(0.9), 1e3, [None] * 400))
-    assert 0 < caught.value.step < 400 and caught.value.eta == 1e3
+def test_a_momentum_that_never_forgets_is_refused():
     with pytest.raises(ValueError, match="momentum must be at least 0 and below 1"):
         Momentum(1.0)
-
-
-def test_learn_and_cost_import_nothing_but_numpy():
-    code = (
-        "import sys, labkit.learn, labkit.collectives;"
-        "print([m for m in ('torch', 'scipy', 'sklearn', 'matplotlib') if m in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"

@@ -116,13 +116,6 @@ def test_goals_choose_what_they_say():
         made.best("cheap")
 
 
-def test_with_nothing_but_computation_the_knee_of_weak_scaling_is_the_critical_batch():
-    made = plan(
-        CASE, S_min_steps=100, B_crit_examples=32 * 37, K_workers=range(1, 1000), methods=["sync"], **FREE
-    )
-    assert made.best("knee").K == 37
-
-
 # -- why --------------------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,5 @@
 """What the plots show is what the timeline and the series hold."""
 
-import subprocess
-import sys
-
 import matplotlib
 
 matplotlib.use("Agg")
@@ -93,11 +90,3 @@ def test_a_series_of_another_name_is_refused():
         ValueError, match="series must be one of predicted, simulated, measured, got 'guessed'"
     ):
         predicted_measured([1, 2], {"guessed": [1, 2]}, xlabel="x", ylabel="y")
-
-
-def test_importing_the_room_brings_in_neither_matplotlib_nor_ipywidgets():
-    names = "('matplotlib', 'ipywidgets', 'anywidget', 'IPython', 'scipy', 'torch')"
-    code = (
-        f"import sys, labkit_book.labs.figures, labkit.show; print([m for m in {names} if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

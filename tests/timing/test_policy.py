@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from labkit.timing.laws import Constant, OneStraggler, ShiftedExponential, Uniform, draw
 from labkit.timing.policy import Asynchronous, LocalSteps, StaleSynchronous, Synchronous, parse_policy
 from labkit.timing.timeline import Kind
 
@@ -169,15 +168,6 @@ def test_of_workers_alike_the_smaller_ranks_count(backups):
     assert not np.isnan(alike[: 4 - backups, 0]).any() and np.isnan(alike[4 - backups :, 0]).all()
 
 
-def test_one_backup_worker_is_the_cure_for_one_straggler():
-    X = draw(OneStraggler(Constant(1.0), 10.0, rank=2), 8, 30, seed=0)
-    assert Synchronous().timeline(X).finish_s == 300
-    np.testing.assert_array_equal(Synchronous(1).ends(X), np.arange(1.0, 31.0))
-    timeline = Synchronous(1).timeline(X)
-    assert np.isnan(timeline.arrivals_s[2]).all()  # its gradients are never in time
-    assert timeline.totals()[2, Kind.COMPUTE] == 30 and timeline.totals()[2, Kind.WAIT] == 0
-
-
 # -- stale synchronous -----------------------------------------------------------------------------------
 
 
@@ -204,27 +194,12 @@ def test_the_timeline_and_the_kernel_are_the_recurrence(X, slack, comm_s):
 
 
 @settings(deadline=None, max_examples=60)
-@given(MATRICES, st.sampled_from([0.0, 0.25]))
-def test_no_slack_is_bulk_synchronous(X, comm_s):
-    a, b = Synchronous().timeline(X, comm_s), StaleSynchronous(0).timeline(X, comm_s)
-    np.testing.assert_allclose(a.steps()[:2], b.steps()[:2], rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(a.totals(), b.totals(), rtol=1e-9, atol=1e-9)
-    assert a.finish_s == pytest.approx(float((X.max(axis=0) + comm_s).sum()), rel=1e-12, abs=1e-12)
-
-
-@settings(deadline=None, max_examples=60)
 @given(MATRICES, st.integers(0, 6))
 def test_more_slack_never_finishes_later_and_never_waits_more(X, slack):
     tight, loose = StaleSynchronous(slack).timeline(X, 0.1), StaleSynchronous(slack + 1).timeline(X, 0.1)
     assert loose.finish_s <= tight.finish_s + 1e-9
     assert loose.idle_s <= tight.idle_s + 1e-9
     assert StaleSynchronous(X.shape[1]).timeline(X, 0.1).idle_s == 0
-
-
-def test_seven_at_90_ms_and_one_at_300_ms_idle_210_ms_each():
-    timeline = Synchronous().timeline(draw(OneStraggler(Constant(0.09), 0.3 / 0.09, rank=4), 8, 1, 0))
-    waits = 1e3 * timeline.totals()[:, Kind.WAIT]
-    np.testing.assert_allclose(waits, [210] * 4 + [0] + [210] * 3)
 
 
 def test_the_kernel_leaves_its_input_alone_in_either_memory_order():
@@ -261,34 +236,7 @@ def test_the_server_serves_one_at_a_time_in_order_of_arrival_and_never_rests_whi
     np.testing.assert_allclose(turn[order], np.maximum(came[order], free), rtol=1e-12, atol=1e-12)
 
 
-def test_one_worker_never_waits_and_a_server_busy_all_the_time_sets_the_pace():
-    assert Asynchronous().timeline(draw(Uniform(0.1, 0.2), 1, 30, 0), 0.05, 0.03).idle_s == 0
-    K, T, c = 12, 50, 1.0
-    X = draw(Uniform(0.1, 0.2), K, T, 0)  # K c is far more than a worker's cycle
-    last = Asynchronous().timeline(X, 0.0, c).finish_s
-    assert last == pytest.approx(X[:, 0].min() + K * T * c, rel=1e-9)
-
-
-def test_littles_law_workers_are_throughput_times_the_mean_cycle():
-    K, T, c = 20, 4000, 0.05
-    X = draw(ShiftedExponential(0.0, 1.0), K, T, seed=5)
-    timeline = Asynchronous().timeline(X, 0.0, c)
-    early = timeline.end_s < 0.9 * timeline.arrivals_s[:, -1].min()  # while all K are there
-    horizon = timeline.end_s[early].max()
-    served = (timeline.kind == Kind.COMMUNICATE) & early
-    cycle = np.mean(X) + c + timeline.totals()[:, Kind.WAIT].sum() / (K * T)
-    assert served.sum() / horizon * cycle == pytest.approx(K, rel=0.01)
-
-
 # -- local steps -----------------------------------------------------------------------------------------
-
-
-@settings(deadline=None, max_examples=60)
-@given(MATRICES, COMM)
-def test_one_local_step_is_bulk_synchronous_to_the_last_bit(X, comm_s):
-    a, b = LocalSteps(1).timeline(X, comm_s), Synchronous().timeline(X, comm_s)
-    for name in ("rank", "step", "kind", "start_s", "end_s", "arrivals_s", "names"):
-        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 
 @settings(deadline=None, max_examples=80)

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from labkit.timing.laws import Constant, ShiftedExponential, draw
 from labkit.timing.policy import Asynchronous, LocalSteps, StaleSynchronous, Synchronous
 from labkit.timing.timeline import Kind, Timeline
 from labkit.timing.updates import Updates
@@ -64,16 +63,6 @@ def test_the_bound_on_staleness_is_attained(K, slack):
     X[1:, 0] = 1.0
     X[0, slack] = 5.0
     assert StaleSynchronous(slack).updates(X).tau.max() == StaleSynchronous(slack).staleness_bound(K)
-
-
-def test_equal_workers_without_a_barrier_are_stale_by_k_minus_1_once_they_are_out_of_step():
-    K, T = 8, 400
-    updates = Asynchronous().updates(draw(ShiftedExponential(0.01, 0.02), K, T, seed=1))
-    middle = updates.tau[len(updates.tau) // 4 : len(updates.tau) // 2]
-    assert middle.mean() == pytest.approx(K - 1, rel=0.05)
-    # With a busy server and equal times, they queue up in turn: everyone is K - 1 versions behind, exactly.
-    queued = Asynchronous().updates(draw(Constant(0.02), K, 50, seed=0), server_s=0.01).tau
-    assert (queued[K:-K] == K - 1).all()
 
 
 @settings(deadline=None, max_examples=60)

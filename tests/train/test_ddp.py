@@ -29,40 +29,31 @@ def optimiser(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
-def plain(model, batches, loss) -> list:
-    """One process, whole batches: the parameters after each step."""
-    opt, path = optimiser(model), []
+def plain(net, batches, loss, averaged=lambda: None) -> list:
+    """One process: the parameters after each step. averaged: what is done to the gradients before it."""
+    opt, path = optimiser(net), []
     for x, y in batches:
         opt.zero_grad()
-        loss(model(x), y).backward()
+        loss(net(x), y).backward()
+        averaged()
         opt.step()
-        path.append(vector(model))
+        path.append(vector(net))
     return path
+
+
+def shares(comm, batches) -> list:
+    return [(rows(x, comm), rows(y, comm)) for x, y in batches]
 
 
 def in_parallel(comm, make, batches, loss, **settings) -> list:
     model = make(100 + comm.rank)  # every rank its own start: rank 0's must win
-    net = DDP(comm, model, **settings)
-    opt, path = optimiser(model), []
-    for x, y in batches:
-        opt.zero_grad()
-        loss(net(rows(x, comm)), rows(y, comm)).backward()
-        opt.step()
-        path.append(vector(model))
-    return path
+    return plain(DDP(comm, model, **settings), shares(comm, batches), loss)
 
 
 def by_hand(comm, make, batches, loss, flat) -> list:
     model = make(100 + comm.rank)
     share_parameters(comm, model)
-    opt, path = optimiser(model), []
-    for x, y in batches:
-        opt.zero_grad()
-        loss(model(rows(x, comm)), rows(y, comm)).backward()
-        average_gradients(comm, model, flat=flat)
-        opt.step()
-        path.append(vector(model))
-    return path
+    return plain(model, shares(comm, batches), loss, lambda: average_gradients(comm, model, flat=flat))
 
 
 # -- equal to one process with the whole batch ------------------------------------------------------------------------
@@ -345,12 +336,7 @@ def beside_torch(comm, batches):
     """Several ways to train one model; the parameters after each step of each."""
     twin = mlp(100 + comm.rank)
     theirs = torch.nn.parallel.DistributedDataParallel(copy.deepcopy(twin), bucket_cap_mb=0.001)
-    opt, paths = optimiser(theirs), {"torch": []}
-    for x, y in batches:
-        opt.zero_grad()
-        squares(theirs(rows(x, comm)), rows(y, comm)).backward()
-        opt.step()
-        paths["torch"].append(vector(theirs))
+    paths = {"torch": plain(theirs, shares(comm, batches), squares)}
     make = lambda _: copy.deepcopy(twin)  # noqa: E731
     for name, settings in {
         "torch's sum": {},

@@ -151,7 +151,7 @@ def test_calls_that_synchronise_are_charged_for_their_messages_and_their_waiting
     seconds[..., Phase.LOSS] += 0.001 + 0.02 * (np.arange(4) != 1)[:, None]
     calls[..., Phase.LOSS] = 5
     found = account(joined(replace(steps, seconds=seconds, calls=calls), 0.001))
-    rows = {row.cause: row.seconds for row in found.rows}
+    rows = seconds_of(found)
     assert rows["rank"] == pytest.approx(0.02) and rows["calls"] == pytest.approx(5 * 2e-4)
     assert found.stragglers == (1,) and found.cause == "rank"
 
