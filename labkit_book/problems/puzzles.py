@@ -20,7 +20,7 @@ MOST = 200  # rounds, or entries of a lane
 
 
 @dataclass
-class Played:
+class _Played:
     """What the referee saw: boxes (lane, begin, length, text), how long all took, ``counts`` in words, the first fault."""
 
     boxes: list[tuple[int, float, float, str]] = field(default_factory=list)
@@ -31,21 +31,21 @@ class Played:
 
 @dataclass(frozen=True)
 class Puzzle:
-    """rules: carries an answer out on a ``Played``, raises Wrong at the first fault. good, bound: lengths worth a part of
+    """rules: carries an answer out on a ``_Played``, raises Wrong at the first fault. good, bound: lengths worth a part of
     the points, and all; no schedule is shorter than the bound. unit: of all lengths. mistakes: sentences on schedules by the
     rules, and how each is recognised.
     """
 
     lanes: Sequence[str]
-    rules: Callable[[Any, Played], None]
+    rules: Callable[[Any, _Played], None]
     good: float
     bound: float
     unit: str = "time units"
     mistakes: tuple[tuple[str, Callable[[Any], bool]], ...] = ()
 
-    def played(self, answer: Any) -> Played:
+    def played(self, answer: Any) -> _Played:
         """The answer carried out."""
-        seen = Played()
+        seen = _Played()
         try:
             self.rules(answer, seen)
         except Wrong as error:
@@ -141,28 +141,29 @@ def _messages(seats: int, pieces: int, given: Any, r: int) -> Iterator[tuple[int
 
 def in_rounds(
     start: Sequence[Mapping[int, frozenset[int]]],
-    wanted: Mapping[int, frozenset[int]],
-    price: Callable[[int, int, int], float],
-    alpha: float,
     answer: Any,
-    seen: Played,
+    seen: _Played,
+    price: Callable[[int, int], float] = lambda one, to: 1,
+    alpha: float = 1.0,
 ) -> None:
     """Rules of a schedule in rounds of messages (from, to, pieces), each seat with at most one out and one in.
 
-    start, wanted: what a seat holds first, each its own, and in the end, all the same: of a piece, whose parts are added up.
-    price: how long (from, to, number of pieces) takes; a round takes ``alpha`` and as long as its longest message.
+    start: what each seat holds first: of a piece, whose parts are added up. In the end every seat is to hold all of it.
+    price: how long a piece takes (from, to); a round takes ``alpha`` and as long as its longest message.
     """
+    wanted: dict[int, frozenset[int]] = {}
+    for p, of in chain.from_iterable(has.items() for has in start):
+        wanted[p] = wanted.get(p, frozenset()) | of
     held = [dict(has) for has in start]
     sent = [0] * len(held)
-    rounds = _list(answer, "the schedule")
-    for r, given in enumerate(rounds, 1):
+    for r, given in enumerate(_list(answer, "the schedule"), 1):
         before, longest = [dict(has) for has in held], 0.0
         for one, to, pieces in _messages(len(held), len(wanted), given, r):
-            longest = max(longest, took := price(one, to, len(pieces)))
+            longest = max(longest, took := float(price(one, to) * len(pieces)))
             seen.boxes.append((one, seen.took + alpha, took, f"→{to}: {','.join(map(str, pieces))}"))
             sent[one] += len(pieces)
             for p in pieces:
-                held[to][p] = _received(before[one].get(p), before[to].get(p), (one, to, p, r))
+                held[to][p] = _received(before, one, to, p, r)
         seen.took += alpha + longest
         seen.counts = f"{r} rounds, {max(sent)} pieces from the busiest seat"
     for seat, has in enumerate(held):
@@ -172,11 +173,9 @@ def in_rounds(
                 raise Wrong(f"in the end seat {seat} lacks {whose if len(of) > 1 else f'piece {p}'}")
 
 
-def _received(
-    came: frozenset[int] | None, had: frozenset[int] | None, where: tuple[int, int, int, int]
-) -> frozenset[int]:
+def _received(held: list[dict[int, frozenset[int]]], one: int, to: int, p: int, r: int) -> frozenset[int]:
     """Whose parts are in a piece after it came: added up if none is in both, replaced by what holds all it had."""
-    one, to, p, r = where
+    came, had = held[one].get(p), held[to].get(p)
     if came is None:
         raise Wrong(f"in round {r} seat {one} sends piece {p}, which it does not have")
     if had is None or had <= came:
@@ -190,7 +189,7 @@ def _received(
 
 
 def pipeline(
-    stages: int, batches: int, most: int, seconds: Mapping[str, float], answer: Any, seen: Played
+    stages: int, batches: int, most: int, seconds: Mapping[str, float], answer: Any, seen: _Played
 ) -> None:
     """Rules of a pipeline: of each stage its work in order, "F0" a micro-batch's forward pass, "B0" its backward pass.
 
@@ -229,7 +228,7 @@ def _needs(s: int, work: str, stages: int) -> list[tuple[int, str]]:
     return [(s, "F" + work[1:]), *([(s + 1, work)] if s + 1 < stages else [])]
 
 
-def buckets(ready: Sequence[float], sizes: Sequence[float], alpha: float, answer: Any, seen: Played) -> None:
+def buckets(ready: Sequence[float], sizes: Sequence[float], alpha: float, answer: Any, seen: _Played) -> None:
     """Rules of buckets behind a backward pass: lists of layers, all-reduced one after another in this order.
 
     ready, sizes: of each layer, when its gradient is there, and how long its bytes take; each bucket takes alpha, too.

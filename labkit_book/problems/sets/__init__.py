@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labkit.comm.run import Run
-from labkit_book.problems.exercise import Wrong, close, same_array
+from labkit_book.problems.exercise import Case, Wrong, close, same_array
 from labkit_book.problems.measured import read
 
 Array = NDArray[Any]
@@ -22,9 +23,9 @@ Judge = Callable[[Any], None]
 TO_MS = 0.0051  # what is told in milliseconds is told to two digits behind the point
 
 
-def as_if(judge_of: Callable[[Any], Judge], *pairs: tuple[str, Any]) -> tuple[tuple[str, Judge], ...]:
-    """A case's ``mistakes``: (sentence, wrong value) pairs, recognised by the judge that would find that value right."""
-    return tuple((sentence, judge_of(value)) for sentence, value in pairs)
+def as_if(judge: Callable[..., None], *pairs: tuple[str, Any]) -> tuple[tuple[str, Judge], ...]:
+    """A case's ``mistakes``: (sentence, wrong value) pairs; to ``judge(value, answer)``, what has that value is right."""
+    return tuple((sentence, partial(judge, value)) for sentence, value in pairs)
 
 
 def dict_of(answer: Any, names: Iterable[str], do: str = "return a dict") -> dict[str, Any]:
@@ -70,13 +71,20 @@ def steps(expected: dict[str, Any], rtol: float = 1e-8) -> Judge:
     return judge
 
 
-def slip(step: str, value: Any, rtol: float = 1e-8) -> Judge:
-    """A judge to which a derivation is right that has ``value`` at this step: for a case's ``mistakes``."""
+def slips(
+    right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-8
+) -> tuple[tuple[str, Judge], ...]:
+    """A case's ``mistakes`` in steps, each (sentence, step, wrong value); without those whose value is right here."""
+    return tuple(
+        (said, lambda answer, step=step, x=x: same_array(answer[step], x, rtol=rtol))
+        for said, step, x in wrong
+        if not np.allclose(x, right[step], rtol=1e-4, atol=0)
+    )
 
-    def judge(answer: Any) -> None:
-        same_array(answer[step], value, rtol=rtol)
 
-    return judge
+def derived(args: tuple, right: dict[str, Any], label: str, *wrong: tuple[str, str, Any]) -> Case:
+    """The case of a derivation whose right ``steps`` are known, and its ``slips``."""
+    return Case(args, steps(right), label=label, mistakes=slips(right, *wrong))
 
 
 def workers(K: int) -> str:
@@ -149,14 +157,6 @@ def says(answer: Parts, key: str, right: Any, why: str) -> None:
     with answer.of(key):
         if answer[key] != right:
             raise Wrong(f"{key} says {answer[key]!r}: {why}")
-
-
-def slips(
-    right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-8
-) -> tuple[tuple[str, Judge], ...]:
-    """A case's ``mistakes`` in steps, each (sentence, step, wrong value); without those whose value is right here."""
-    known = [(said, step, x) for said, step, x in wrong if not np.allclose(x, right[step], rtol=1e-4, atol=0)]
-    return tuple((said, slip(step, x, rtol)) for said, step, x in known)
 
 
 def follow(answer: Parts, right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-3) -> None:

@@ -9,6 +9,7 @@ Symbols: K workers, N rows in all, w (d,), l2 the penalty, ``tau`` the tilt of t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,13 @@ from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
 from labkit_book.problems.sets import (
     Array,
-    Judge,
     Parts,
     as_if,
     dealt,
+    derived,
     dict_of,
     pasted,
     says,
-    slips,
-    steps,
     talked,
     told,
     unequal,
@@ -118,7 +117,8 @@ def _derived(rng: np.random.Generator) -> Iterator[Case]:
         p, var = e / e.sum(), float(f.var())
         right = {"rows": p, "gradient": p @ G, "workers": share, "slope": var / 2}
         n = np.array(sizes, float)
-        mistakes = [
+        yield derived(
+            (f, G, tau, sizes), right, f"sizes = {sizes}",
             ("These weights belong to a mean of exponentials; but F is its logarithm.", "rows", e / N),
             ("The second step no longer uses the weights of the first.", "gradient", tau * (p @ G)),
             ("Workers weighted by their rows: that is right where all rows count alike.", "workers", n / N),
@@ -126,14 +126,7 @@ def _derived(rng: np.random.Generator) -> Iterator[Case]:
             ("Twice too much: of the exponential's square term only a part is left.", "slope", var),
             ("The logarithm has been taken for a straight line.", "slope", (f * f).mean() / 2),
             ("That is all that a small tau adds, itself included.", "slope", tau * var / 2),
-        ]  # fmt: skip
-        known = slips(right, *mistakes)
-        yield Case((f, G, tau, sizes), steps(right), label=f"sizes = {sizes}", mistakes=known)
-
-
-def _softmax(z: Array) -> Array:
-    e = np.exp(z - z.max())
-    return np.asarray(e / e.sum())
+        )  # fmt: skip
 
 
 # -- 3: a tilted loss, by workers ---------------------------------------------------------------------------
@@ -150,23 +143,11 @@ def _tilted(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _tilted_case(X: Array, y: Array, w: Array, tau: float, sizes: Array, label: str) -> Case:
-    K, d, N = len(sizes), len(w), len(y)
-
-    def judge_of(g: Array) -> Judge:
-        def judge(run: Run) -> None:
-            talked(run, 8 * max(2 * (K - 1), 1) * (d + 1 + K), "2 (K - 1) (d + 1 + K) numbers of 8 bytes")
-            for rank, given in enumerate(run.results):
-                if np.shape(given) == g.shape and not np.isfinite(np.asarray(given, float)).all():
-                    raise Wrong(f"rank {rank} has found no number: infinity over infinity, or 0 over 0")
-                same_array(given, g, f"the gradient of rank {rank}", rtol=1e-7, atol=1e-10)
-
-        return judge
-
-    f, G = (X @ w - y) ** 2, 2 * (X @ w - y)[:, None] * X
+    K, N, f, G = len(sizes), len(y), (X @ w - y) ** 2, 2 * (X @ w - y)[:, None] * X
     tops = [max(f[at].max(initial=0), 0) for at in np.split(np.arange(N), np.cumsum(sizes)[:-1])]
-    p, q = _softmax(tau * f), np.exp(tau * (f - np.repeat(tops, sizes)))
+    p, q = np.exp(tau * f - (tau * f).max()), np.exp(tau * (f - np.repeat(tops, sizes)))
     inside = q / np.repeat([max(a.sum(), 1e-300) for a in np.split(q, np.cumsum(sizes)[:-1])], sizes)
-    g = p @ G
+    g = (p / p.sum()) @ G
     mistakes = [
         ("Each worker has made its exponents small in its own way: its sums no longer compare with the others'.",
          q @ G / q.sum()),
@@ -180,7 +161,16 @@ def _tilted_case(X: Array, y: Array, w: Array, tau: float, sizes: Array, label: 
         ("Once divided by all weights, and then by the workers besides.", g / K),
     ]  # fmt: skip
     args = tuple((a, b, w.copy(), tau) for a, b in dealt(X, y, sizes))
-    return Case(args, judge_of(g), K, label, mistakes=as_if(judge_of, *mistakes))
+    return Case(args, partial(_tilts, g), K, label, mistakes=as_if(_tilts, *mistakes))
+
+
+def _tilts(g: Array, run: Run) -> None:
+    K, d = run.K, len(g)
+    talked(run, 8 * max(2 * (K - 1), 1) * (d + 1 + K), "2 (K - 1) (d + 1 + K) numbers of 8 bytes")
+    for rank, given in enumerate(run.results):
+        if np.shape(given) == g.shape and not np.isfinite(np.asarray(given, float)).all():
+            raise Wrong(f"rank {rank} has found no number: infinity over infinity, or 0 over 0")
+        same_array(given, g, f"the gradient of rank {rank}", rtol=1e-7, atol=1e-10)
 
 
 # -- 4: by the bytes or by the clock ------------------------------------------------------------------------
@@ -220,12 +210,8 @@ def _by_the_clock(answer: Any) -> None:
 
 
 EXERCISES = (
-    Exercise(
-        "10.1-1", "A check that lets everything pass", "debug", 4, "", once(_exposes), objectives=(1, 2)
-    ),
-    Exercise("10.1-2", "What a tilt does", "derive", 4, "tilt", _derived, objectives=(4,)),
-    Exercise("10.1-3", "A tilted loss", "build", 3, "tilted_gradient", _tilted, objectives=(1, 4)),
-    Exercise(
-        "10.1-4", "By the bytes or by the clock?", "measure", 3, "", once(_by_the_clock), objectives=(3,)
-    ),
+    Exercise("10.1-1", "A check that lets everything pass", "debug", 4, "", once(_exposes), (1, 2)),
+    Exercise("10.1-2", "What a tilt does", "derive", 4, "tilt", _derived, (4,)),
+    Exercise("10.1-3", "A tilted loss", "build", 3, "tilted_gradient", _tilted, (1, 4)),
+    Exercise("10.1-4", "By the bytes or by the clock?", "measure", 3, "", once(_by_the_clock), (3,)),
 )

@@ -19,7 +19,7 @@ import numpy as np
 
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.measured import read
-from labkit_book.problems.sets import Array, Judge, Parts, dict_of, follow, pasted, says, slips, steps, told
+from labkit_book.problems.sets import Array, Judge, Parts, derived, dict_of, follow, pasted, says, slips, told
 
 # -- 1: foretell a step, then take it -------------------------------------------------------------------------------
 
@@ -69,7 +69,9 @@ def _sure(rng: np.random.Generator) -> Iterator[Case]:
         need = (2 * sigma / (even - f)) ** 2
         right = {"tie": tie, "everywhere": c1 / c2, "nowhere": n1 / n2, "elasticity": sum(slope), "break_even": even,
                  "seeds": math.ceil(need)}  # fmt: skip
-        mistakes = slips(right,
+        yield derived(
+            (c1, n1, c2, n2, f, beta, sigma), right,
+            f"c = {c1:.3f} and {c2:.3f} s, f = {f:.2f}, {8e-9 * beta:.2f} Gbit/s",
             ("f multiplies only the bytes here: does a step more not also compute?", "tie", (n1 - f * n2) / (c2 - c1)),
             ("At a bandwidth of nearly zero and at an endless one you ask for the wrong part of a step.",
              "everywhere", n1 / n2),
@@ -84,8 +86,6 @@ def _sure(rng: np.random.Generator) -> Iterator[Case]:
             ("One trial in three misses the mean by more than one standard error, and you ask for no more than one.",
              "seeds", math.ceil(need / 4)),
         )  # fmt: skip
-        label = f"c = {c1:.3f} and {c2:.3f} s, f = {f:.2f}, {8e-9 * beta:.2f} Gbit/s"
-        yield Case((c1, n1, c2, n2, f, beta, sigma), steps(right), label=label, mistakes=mistakes)
 
 
 # -- 3: a bill that counts twice ------------------------------------------------------------------------------------
@@ -199,10 +199,8 @@ def _vendor() -> Case:
 
 
 EXERCISES = (
-    Exercise(
-        "10.10-1", "Foretell a step, then take it", "measure", 4, "", once(_foretold_judge), objectives=(1,)
-    ),
-    Exercise("10.10-2", "How sure is the ranking?", "derive", 4, "sure", _sure, objectives=(3,)),
-    Exercise("10.10-3", "A bill that counts twice", "debug", 3, "bill", _bill, objectives=(4,)),
-    Exercise("10.10-4", "94 per cent", "criticise", 3, "", lambda rng: [_vendor()], objectives=(1, 2)),
+    Exercise("10.10-1", "Foretell a step, then take it", "measure", 4, "", once(_foretold_judge), (1,)),
+    Exercise("10.10-2", "How sure is the ranking?", "derive", 4, "sure", _sure, (3,)),
+    Exercise("10.10-3", "A bill that counts twice", "debug", 3, "bill", _bill, (4,)),
+    Exercise("10.10-4", "94 per cent", "criticise", 3, "", lambda rng: [_vendor()], (1, 2)),
 )

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import Array, Judge, as_if, pasted, says, slips, steps, talked, told, workers
+from labkit_book.problems.sets import Array, as_if, derived, pasted, says, talked, told, workers
 
 # -- 1: four workers' samplers on trial ---------------------------------------------------------------------
 
@@ -39,7 +40,7 @@ def _causes(rng: np.random.Generator) -> Iterator[Case]:
         N = 4 * b + int(rng.integers(6, 13))
         G = rng.standard_normal((N, d)) + 2 * rng.standard_normal(d)
         g = G[_draws(truth, G, b, K, rng)].mean(axis=2)
-        yield Case((G, g, b), _cause_judge(truth), label=f"log {number}: N = {N}, b = {b}")
+        yield Case((G, g, b), partial(_caused, truth), label=f"log {number}: N = {N}, b = {b}")
 
 
 def _draws(truth: str, G: Array, b: int, K: int, rng: np.random.Generator, R: int = 3000) -> Array:
@@ -59,14 +60,11 @@ def _draws(truth: str, G: Array, b: int, K: int, rng: np.random.Generator, R: in
     return drawn[np.arange(R) % 375] if truth == "rewinds" else drawn
 
 
-def _cause_judge(truth: str) -> Judge:
-    def judge(answer: Any) -> None:
-        if not isinstance(answer, str) or answer not in _CAUSES:
-            raise Wrong(f"the cause must be one of {', '.join(map(repr, _CAUSES))}, not {answer!r}")
-        if answer != truth:
-            raise Wrong(_INNOCENT if truth == "nothing" else f"{answer!r} it is not: {_GUILTY[truth]}")
-
-    return judge
+def _caused(truth: str, answer: Any) -> None:
+    if not isinstance(answer, str) or answer not in _CAUSES:
+        raise Wrong(f"the cause must be one of {', '.join(map(repr, _CAUSES))}, not {answer!r}")
+    if answer != truth:
+        raise Wrong(_INNOCENT if truth == "nothing" else f"{answer!r} it is not: {_GUILTY[truth]}")
 
 
 # -- 2: the ball, in one dimension --------------------------------------------------------------------------
@@ -85,7 +83,8 @@ def _ball(rng: np.random.Generator) -> Iterator[Case]:
         right = {"kept": kept, "added": added, "settles": v, "stable": limit,
                  "average": v * (1 + a) / (1 - a), "cured": noise / H**2}  # fmt: skip
         small = "This holds for small eta only, and nothing has to be neglected."
-        mistakes = (
+        yield derived(
+            (x, y, eta, b), right, f"N = {N}, eta = {eta:.4g}, b = {b}",
             (small, "kept", 1 - 2 * eta * H),
             (small, "settles", eta * noise / (2 * H)),
             (small, "average", noise / H**2),
@@ -96,9 +95,6 @@ def _ball(rng: np.random.Generator) -> Iterator[Case]:
             ("The iterates are taken to know nothing of each other: each is the last one and a step.", "average", v),
             ("Each pair of iterates has been counted in one order only.", "average", v / (1 - a)),
         )  # fmt: skip
-        known = slips(right, *mistakes)
-        label = f"N = {N}, eta = {eta:.4g}, b = {b}"
-        yield Case((x, y, eta, b), steps(right), label=label, mistakes=known)
 
 
 # -- 3: accumulate ------------------------------------------------------------------------------------------
@@ -113,22 +109,18 @@ def _accumulated(rng: np.random.Generator) -> Iterator[Case]:
         if K == 4:
             counts[-1] = 0
         w, eta = rng.standard_normal(d), float(rng.uniform(0.05, 0.3))
-        sizes = ("all of one size", "uneven, some empty", "uneven, one worker with nothing")[
-            (K > 2) + (K == 4)
-        ]
+        some = "one worker with nothing" if K == 4 else "some empty"
+        sizes = f"uneven, {some}" if K > 2 else "all of one size"
         yield _step_case(counts, w, eta, most, rng, f"with {workers(K)}, {m} micro-batches each, {sizes}")
 
 
-def _step_judge(expected: Array) -> Judge:
-    def judge(run: Run) -> None:
-        K, d = run.K, len(expected)
-        if max(run.messages_sent) > 2 * (K - 1):
-            raise Wrong(f"a rank sent {max(run.messages_sent):g} messages: add up first, then talk once")
-        talked(run, 16 * (K - 1) * (d + 1), "2 (K - 1) (d + 1) numbers of 8 bytes")
-        for rank, given in enumerate(run.results):
-            same_array(given, expected, f"w of rank {rank}", rtol=1e-9, atol=1e-12)
-
-    return judge
+def _stepped(expected: Array, run: Run) -> None:
+    K, d = run.K, len(expected)
+    if max(run.messages_sent) > 2 * (K - 1):
+        raise Wrong(f"a rank sent {max(run.messages_sent):g} messages: add up first, then talk once")
+    talked(run, 16 * (K - 1) * (d + 1), "2 (K - 1) (d + 1) numbers of 8 bytes")
+    for rank, given in enumerate(run.results):
+        same_array(given, expected, f"w of rank {rank}", rtol=1e-9, atol=1e-12)
 
 
 def _step_case(counts: Array, w: Array, eta: float, most: float, rng: Any, label: str) -> Case:
@@ -159,10 +151,9 @@ def _step_case(counts: Array, w: Array, eta: float, most: float, rng: Any, label
         ("This is the step of another loss, of half the squared error.", w - eta * clip(mean / 2)) if K == 1 else
         ("Once divided by all examples, and then by the workers besides.", w - eta * clip(mean / K)),
     )  # fmt: skip
-
-    known = as_if(_step_judge, *((said, z) for said, z in mistakes if not np.allclose(z, right)))
+    known = as_if(_stepped, *((said, z) for said, z in mistakes if not np.allclose(z, right)))
     args = tuple((row, w.copy(), eta, most) for row in micros)
-    return Case(args, _step_judge(right), K, label + f", most = {most:g}", mistakes=known)
+    return Case(args, partial(_stepped, right), K, label + f", most = {most:g}", mistakes=known)
 
 
 # -- 4: your machine's fastest batch ------------------------------------------------------------------------
@@ -171,11 +162,9 @@ _BATCHES, _ROUNDS = (8, 32, 64, 4096), 9
 
 
 def _machine(answer: Any) -> None:
-    answer, v = pasted(
-        answer, ("example_s", "overhead_s", "best", "fastest", "p", "decided"), _BATCHES, _ROUNDS
-    )
-    t = np.array([v[B] for B in _BATCHES])
-    B = np.array(_BATCHES, float)
+    keys = ("example_s", "overhead_s", "best", "fastest", "p", "decided")
+    answer, v = pasted(answer, keys, _BATCHES, _ROUNDS)
+    t, B = np.array([v[B] for B in _BATCHES]), np.array(_BATCHES, float)
     low, high = np.median(t[0]), np.median(t[-1])
     e = (high - low) / (B[-1] - B[0])
     o = low - B[0] * e
@@ -202,10 +191,8 @@ def _machine(answer: Any) -> None:
 
 
 EXERCISES = (
-    Exercise("10.2-1", "Samplers on trial", "debug", 4, "cause", _causes, objectives=(1,)),
-    Exercise("10.2-2", "A ball and two cures", "derive", 4, "ball", _ball, objectives=(2, 3)),
-    Exercise(
-        "10.2-3", "Accumulate, then talk once", "build", 3, "accumulated_step", _accumulated, objectives=(6,)
-    ),
-    Exercise("10.2-4", "Your machine's fastest batch", "measure", 3, "", once(_machine), objectives=(4, 5)),
+    Exercise("10.2-1", "Samplers on trial", "debug", 4, "cause", _causes, (1,)),
+    Exercise("10.2-2", "A ball and two cures", "derive", 4, "ball", _ball, (2, 3)),
+    Exercise("10.2-3", "Accumulate, then talk once", "build", 3, "accumulated_step", _accumulated, (6,)),
+    Exercise("10.2-4", "Your machine's fastest batch", "measure", 3, "", once(_machine), (4, 5)),
 )

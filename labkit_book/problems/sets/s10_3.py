@@ -21,14 +21,12 @@ from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once
 from labkit_book.problems.sets import (
     TO_MS,
     Array,
-    Judge,
     Parts,
     as_if,
     dealt,
+    derived,
     each_rank,
     pasted,
-    slips,
-    steps,
     talked,
     told,
     unequal,
@@ -60,7 +58,7 @@ def _sync_step(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _loop_case(run: list[_Step], w: Array, recipe: tuple[float, ...], label: str) -> Case:
-    right, T = _walk(run, w, recipe), len(run)
+    right, walked = _walk(run, w, recipe), partial(_walked, T=len(run))
     args = tuple(([step[k] for step in run], w.copy(), *recipe) for k in range(len(run[0])))
     known = (
         ("That is what comes of the mean of the workers' means: a row counts more on a worker that has few.", "means"),
@@ -70,8 +68,8 @@ def _loop_case(run: list[_Step], w: Array, recipe: tuple[float, ...], label: str
         ("That is what comes of adding the decay to a sum over rows, as if it were one more row.", "decay a row"),
     )  # fmt: skip
     wrong = [(sentence, _walk(run, w, recipe, fault)) for sentence, fault in known]
-    mistakes = as_if(partial(_walked, T), *(x for x in wrong if not np.allclose(x[1], right)))
-    return Case(args, _walked(T, right), len(args), label, mistakes=mistakes)
+    mistakes = as_if(walked, *(x for x in wrong if not np.allclose(x[1], right)))
+    return Case(args, partial(walked, right), len(args), label, mistakes=mistakes)
 
 
 def _walk(run: list[_Step], w: Array, recipe: tuple[float, ...], fault: str = "") -> Array:
@@ -83,9 +81,8 @@ def _walk(run: list[_Step], w: Array, recipe: tuple[float, ...], fault: str = ""
         means = [(2 * X.T @ (X @ w - y) / len(y), len(y)) for X, y in step if len(y)]
         if fault == "each":
             means = [(_clipped(g + extra, c), b) for g, b in means]
-        g = np.average(
-            [g for g, _ in means], axis=0, weights=[1 if fault == "means" else b for _, b in means]
-        )
+        weights = [1 if fault == "means" else b for _, b in means]
+        g = np.average([g for g, _ in means], axis=0, weights=weights)
         if fault != "each":
             g = g + extra * (fault != "decay last")
             g = g * c / np.linalg.norm(g) if fault == "stretched" else _clipped(g, c)
@@ -97,13 +94,10 @@ def _clipped(g: Array, c: float) -> Array:
     return g * min(1.0, c / float(np.linalg.norm(g)))
 
 
-def _walked(T: int, expected: Array) -> Judge:
-    def judge(run: Run) -> None:
-        most = 16 * (run.K - 1) * (len(expected) + 1) * T
-        talked(run, most, "2 (K - 1) (d + 1) numbers of 8 bytes each a step")
-        each_rank(run, expected, "w after the last step")
-
-    return judge
+def _walked(expected: Array, run: Run, T: int) -> None:
+    most = 16 * (run.K - 1) * (len(expected) + 1) * T
+    talked(run, most, "2 (K - 1) (d + 1) numbers of 8 bytes each a step")
+    each_rank(run, expected, "w after the last step")
 
 
 # -- 2: the slowest of K, and doing without it ----------------------------------------------------------------------
@@ -125,7 +119,9 @@ def _slowest_case(K: int, b: int, a: float, theta: float) -> Case:
         "waiting": theta * K * (H - 1),
         "backup": a + theta * math.fsum(1 / still[: K - b]),
     }
-    known = (
+    return derived(
+        (K, b, a, theta), expected,
+        f"with {workers(K)}, {b} spare, at least {a:.3f} s, {theta:.3f} s more on average",
         ("Your 'gaps' are those of the last to finish first: is more or less time between finishes at the beginning?",
          "gaps", theta / still[::-1]),
         ("Your 'step' begins when the a seconds are over.", "step", theta * H),
@@ -140,8 +136,6 @@ def _slowest_case(K: int, b: int, a: float, theta: float) -> Case:
         ("Your 'doubling' is where it goes for very many workers, not what it is for these.",
          "doubling", theta * math.log(2)),
     )  # fmt: skip
-    label = f"with {workers(K)}, {b} spare, at least {a:.3f} s, {theta:.3f} s more on average"
-    return Case((K, b, a, theta), steps(expected, 1e-8), label=label, mistakes=slips(expected, *known))
 
 
 # -- 3: the step against K ------------------------------------------------------------------------------------------
@@ -166,8 +160,9 @@ def _scaling_case(Ks: Array, tau: float, theta: float, n: float, b: int = 64, B:
         return {"ring": ring, "grown": weak, "divided": strong, "best": Ks[best], "larger": first}
 
     right = ms()
-    mistakes = slips(
-        right,
+    return derived(
+        (Ks.tolist(), b, B, tau, theta, n, beta), right,
+        f"{len(Ks)} values of K, a vector of {n / 1e6:.0f} MB",
         ("Your 'grown' is in seconds.", "grown", right["grown"] / 1e3),
         ("In your 'grown' nobody waits for the slowest: it has the mean of one worker in it.", "grown", ms(1.0)["grown"]),
         ("In your 'grown' the slowest of K is late by a logarithm: near, but not exact.", "grown", ms(np.log(Ks))["grown"]),
@@ -176,8 +171,6 @@ def _scaling_case(Ks: Array, tau: float, theta: float, n: float, b: int = 64, B:
         ("In your 'ring' a worker sends the whole vector in each round.", "ring", ms(H, 2 * (Ks - 1))["ring"]),
         ("Your 'best' is the largest K. Is the divided batch's step the shortest there?", "best", Ks[-1]),
     )  # fmt: skip
-    says = f"{len(Ks)} values of K, a vector of {n / 1e6:.0f} MB"
-    return Case((Ks.tolist(), b, B, tau, theta, n, beta), steps(right), label=says, mistakes=mistakes)
 
 
 # -- 4: what one slow worker costs, measured ------------------------------------------------------------------------
@@ -216,9 +209,8 @@ def _cost(answer: Any) -> None:
         ratio, repeats = 2 * s[0] / predicted[0], number(answer["repeats"], "repeats")
         off = abs(repeats - max(2, math.ceil(ratio**2)))
         if off > 1 >= abs(repeats - ratio):
-            raise Wrong(
-                "'repeats' grows like the scatter: how much narrower does four times as many make it?"
-            )
+            said = "how much narrower does four times as many make it?"
+            raise Wrong(f"'repeats' grows like the scatter: {said}")
         if off > 1:
             raise Wrong(f"'repeats' does not follow from your scatter: {answer['repeats']}")
     answer.end()
@@ -237,14 +229,12 @@ def _concluded(answer: Parts, right: Array, predicted: Array) -> None:
             raise Wrong(f"'lies' is {given!r}: of your own intervals that is not true")
 
 
+_READY = ("labkit.learn.sync_sgd", "labkit.sgd.one_step")
 EXERCISES = (
     Exercise(
-        "10.3-1", "Three faults, no error message", "debug", 4, "sync_step", _sync_step, objectives=(1, 2),
-        withheld=("labkit.learn.sync_sgd", "labkit.sgd.one_step"),
+        "10.3-1", "Three faults, no error message", "debug", 4, "sync_step", _sync_step, (1, 2), (), _READY
     ),
-    Exercise(
-        "10.3-2", "The slowest of K, and doing without it", "derive", 3, "slowest_of_K", _slowest, objectives=(3,)
-    ),
-    Exercise("10.3-3", "How far does it scale?", "criticise", 3, "scaling", _scaling, objectives=(3, 4)),
-    Exercise("10.3-4", "What one slow worker costs", "measure", 3, "", once(_cost), objectives=(3,)),
-)  # fmt: skip
+    Exercise("10.3-2", "The slowest of K, and doing without it", "derive", 3, "slowest_of_K", _slowest, (3,)),
+    Exercise("10.3-3", "How far does it scale?", "criticise", 3, "scaling", _scaling, (3, 4)),
+    Exercise("10.3-4", "What one slow worker costs", "measure", 3, "", once(_cost), (3,)),
+)

@@ -10,6 +10,7 @@ rate, m of d features.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from labkit.comm.simulated import Simulated
 from labkit.network.link import Link
 from labkit.timing import Asynchronous, Trace
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import Array, Judge, follow, pasted, slips, steps, workers
+from labkit_book.problems.sets import Array, derived, follow, pasted, workers
 
 FREE = Link(alpha=0.0, beta=1e30)
 SERVER = ("labkit_book.labs.server.parameter_server",)
@@ -43,7 +44,10 @@ def _sums(rng: np.random.Generator) -> Iterator[Case]:
             "workers": (K - 1) * (K - 2 + 1 / slow + slow) / K,
             "seldom": K * (m + 1) / 2 - 1,
         }
-        said = (
+        yield derived(
+            (lasts, n, K, G, absent, ages, slow, m),
+            right,
+            f"with K = {K}, U = {G}",
             ("By this a worker takes home the version from before its own update.", "one", lasts[0]),
             ("This forgets that at the end not every gradient has been applied.", "all", (K - 1) * G),
             ("By this a worker takes home the version from before its own update.", "all", lasts.sum()),
@@ -53,8 +57,6 @@ def _sums(rng: np.random.Generator) -> Iterator[Case]:
             ("So old is the oldest gradient after a pull, and not all of them.", "seldom", m * K - 1),
             ("This counts what the others have pushed, and not its own.", "seldom", (K - 1) * (m + 1) / 2),
         )
-        args = lasts, n, K, G, absent, ages, slow, m
-        yield Case(args, steps(right), label=f"with K = {K}, U = {G}", mistakes=slips(right, *said))
 
 
 # -- 2: a server that keeps books -------------------------------------------------------------------------------------
@@ -70,7 +72,7 @@ def _push_pull(rng: np.random.Generator) -> Iterator[Case]:
         came = None if real else Asynchronous().updates(times).rank + 1
         world: Any = "processes" if real else Simulated(FREE, Trace(np.vstack([np.zeros(T), times])))
         label = f"with {workers(K)}" + (", one of them slow" if slow > 1 else "") + ", real processes" * real
-        asked = w0, targets, eta, T, came
+        judge = partial(_served, w0, targets, eta, T, came)
         said = (
             ("This applies every gradient with the full step, however stale it is.", {"scale": lambda t: 1}),
             ("Here one version of staleness leaves the step whole.", {"scale": lambda t: 1 / max(1, t)}),
@@ -78,47 +80,43 @@ def _push_pull(rng: np.random.Generator) -> Iterator[Case]:
             ("Here a worker gets a w without its own last gradient in it.", {"at": lambda v: max(v - 1, 0)}),
             ("Here a worker goes on with the w that it began with.", {"at": lambda v: 0}),
         )
-        mistakes = tuple((text, _server_judge(*asked, **other)) for text, other in said)
-        yield Case(args, _server_judge(*asked), K + 1, label, world, mistakes=mistakes)
+        mistakes = tuple((text, partial(judge, **other)) for text, other in said)
+        yield Case(args, judge, K + 1, label, world, mistakes=mistakes)
 
 
-def _server_judge(
-    w0: Array, targets: Array, eta: float, T: int, came: Any, scale: Any = None, home: int = 1, at: Any = int
-) -> Judge:
+def _served(
+    w0: Array, targets: Array, eta: float, T: int, came: Any, run: Run,
+    scale: Any = lambda tau: 1 / (1 + tau), home: int = 1, at: Any = int,
+) -> None:  # fmt: skip
     """came: who came when; None where only the server's book can tell. Of mistakes, scale: of the step, by staleness; home:
     0 if the book makes each answer older by one; at: the version with which a worker goes on, by the one it should have.
     """
-    scale = scale or (lambda tau: 1 / (1 + tau))
     K = len(targets)
-
-    def judge(run: Run) -> None:
-        for rank, nbytes in enumerate(run.bytes_sent):
-            if not 0 < nbytes <= 8 * T * (len(w0) + 2) * (1 if rank else K):
-                raise Wrong(f"rank {rank} sent {int(nbytes)} bytes; the task is d numbers a step each way")
-        if came is not None and run.elapsed_s < 0.01:
-            raise Wrong("no time was spent: no gradient was computed in comm.compute")
-        if not isinstance(run.results[0], (tuple, list)) or len(run.results[0]) != 3:
-            raise Wrong("return three things on rank 0, (w, who, taus)")
-        w, who, taus = run.results[0]
-        same_array(who, np.zeros(K * T), "who", atol=1e30)
-        order = np.asarray(who).astype(int)
-        if [int((order == k).sum()) for k in range(1, K + 1)] != [T] * K:
-            raise Wrong(f"the book must hold every worker {T} times, ranks 1 to K, and does not")
-        if came is not None and not np.array_equal(order, came):
-            raise Wrong("the book's order is not the one in which the gradients came: who waited for whom?")
-        versions, last, expected = [w0], [0] * (K + 1), []
-        for u, k in enumerate(order.tolist()):
-            expected.append(u - last[k] + (1 - home) * (last[k] > 0))
-            g = versions[at(last[k])] - targets[k - 1]
-            versions.append(versions[u] - eta * scale(expected[u]) * g)
-            last[k] = u + 1
-        same_array(taus, np.array(expected), "taus, going by who came when,", rtol=0)
-        same_array(w, versions[-1], "w of the server, going by its book,", rtol=1e-9, atol=1e-12)
-        for k in range(1, K + 1):
-            what = f"what worker {k} pulled last, which should be the w that its own last gradient made,"
-            same_array(run.results[k], versions[at(last[k])], what)
-
-    return judge
+    for rank, nbytes in enumerate(run.bytes_sent):
+        if not 0 < nbytes <= 8 * T * (len(w0) + 2) * (1 if rank else K):
+            raise Wrong(f"rank {rank} sent {int(nbytes)} bytes; the task is d numbers a step each way")
+    if came is not None and run.elapsed_s < 0.01:
+        raise Wrong("no time was spent: no gradient was computed in comm.compute")
+    if not isinstance(run.results[0], (tuple, list)) or len(run.results[0]) != 3:
+        raise Wrong("return three things on rank 0, (w, who, taus)")
+    w, who, taus = run.results[0]
+    same_array(who, np.zeros(K * T), "who", atol=1e30)
+    order = np.asarray(who).astype(int)
+    if [int((order == k).sum()) for k in range(1, K + 1)] != [T] * K:
+        raise Wrong(f"the book must hold every worker {T} times, ranks 1 to K, and does not")
+    if came is not None and not np.array_equal(order, came):
+        raise Wrong("the book's order is not the one in which the gradients came: who waited for whom?")
+    versions, last, expected = [w0], [0] * (K + 1), []
+    for u, k in enumerate(order.tolist()):
+        expected.append(u - last[k] + (1 - home) * (last[k] > 0))
+        g = versions[at(last[k])] - targets[k - 1]
+        versions.append(versions[u] - eta * scale(expected[u]) * g)
+        last[k] = u + 1
+    same_array(taus, np.array(expected), "taus, going by who came when,", rtol=0)
+    same_array(w, versions[-1], "w of the server, going by its book,", rtol=1e-9, atol=1e-12)
+    for k in range(1, K + 1):
+        what = f"what worker {k} pulled last, which should be the w that its own last gradient made,"
+        same_array(run.results[k], versions[at(last[k])], what)
 
 
 # -- 3: what your memory loses ----------------------------------------------------------------------------------------
@@ -171,8 +169,7 @@ def _second_look(rng: np.random.Generator) -> Iterator[Case]:
         seeds = int(rng.integers(6, 11))
         fresh = rng.normal(900, 60, seeds).round()
         stale = (fresh * dearer * np.exp(spread * rng.standard_normal(seeds))).round()
-        args = K, t, slow, c, fresh, stale
-        yield Case(args, steps(_second(*args)), label=f"K = {K}", mistakes=_looks(*args))
+        yield _looks(K, t, slow, c, fresh, stale)
 
 
 def _rates(K: int, t: float, slow: float, c: float) -> tuple[float, float]:
@@ -192,14 +189,16 @@ def _second(K: int, t: float, slow: float, c: float, fresh: Array, stale: Array)
     }
 
 
-def _looks(K: int, t: float, slow: float, c: float, fresh: Array, stale: Array) -> tuple:
+def _looks(K: int, t: float, slow: float, c: float, fresh: Array, stale: Array) -> Case:
     right = _second(K, t, slow, c, fresh, stale)
     full = next(k for k in range(1, 10**6) if _rates(k, t, slow, c)[1] == 1 / c)
     faster = right["without"] / right["with"]
     ratio, hasty = faster * fresh / stale, 9 if right["verdict"] else np.sign(right["sooner"] - 1)
     medians = faster * np.median(fresh) / np.median(stale)
-    return slips(
+    return derived(
+        (K, t, slow, c, fresh, stale),
         right,
+        f"K = {K}",
         ("This lets the server work once for each gradient of a round.", "with", K / (slow * t + K * c)),
         ("Here the server has no work at all: its time is missing.", "without", (K - 1) / t + 1 / (slow * t)),
         ("That compares gradients a second: a stale one counts like a fresh one.", "sooner", faster),
@@ -212,7 +211,7 @@ def _looks(K: int, t: float, slow: float, c: float, fresh: Array, stale: Array) 
 
 
 EXERCISES = (
-    Exercise("10.4-1", "The sum of all staleness", "derive", 4, "staleness_sums", _sums, objectives=(2,)),
+    Exercise("10.4-1", "The sum of all staleness", "derive", 4, "staleness_sums", _sums, (2,)),
     Exercise("10.4-2", "A server that keeps books", "build", 4, "push_pull", _push_pull, (2, 3), (), SERVER),
     Exercise("10.4-3", "What your memory loses", "measure", 3, "", once(_lost_judge), (5, 6)),
     Exercise("10.4-4", "1.7 times faster", "criticise", 3, "second_look", _second_look, (1, 4)),

@@ -76,7 +76,7 @@ def _reduce_scatter(rng: np.random.Generator) -> Iterator[Case]:
         even = [total[k * (n // K) : (k + 1) * (n // K)] for k in range(K)]
         own, kept = ([xs[of[k]][a:b] for k, (a, b) in enumerate(pairwise(edges))] for of in (range(K), after))
         mistakes = as_if(
-            lambda value: partial(_every_rank, value),
+            _every_rank,
             ("Each rank returns what it brought itself: to this chunk nobody has added anything.", own),
             ("Of each chunk the share of one single rank is left: nothing has been added up.", kept),
             ("As if all chunks had n // K elements: some elements are then in nobody's chunk.", even),
@@ -101,9 +101,7 @@ SHARDS = Puzzle(
     partial(
         in_rounds,
         [{k: frozenset({k})} for k in range(8)],
-        {k: frozenset({k}) for k in range(8)},
-        lambda one, to, pieces: pieces * (1.0 if one // 4 == to // 4 else 4.0),
-        1.0,
+        price=lambda one, to: 1 if one // 4 == to // 4 else 4,
     ),
     good=22,
     bound=13,
@@ -196,12 +194,10 @@ def _measured(answer: Any) -> None:
 
 
 _HALF = tuple(f"labkit.collectives.reduce_scatter.{way}" for way in ("__call__", "inplace", "among"))
-# fmt: off
+_SCATTER = "Reduce-scatter in the order of the seats"
 EXERCISES = (
-    Exercise("10.5-1", "Reduce-scatter in the order of the seats", "build", 3, "reduce_scatter", _reduce_scatter,
-             objectives=(1,), withheld=_HALF),
-    Exercise("10.5-2", "Shards on two hosts", "puzzle", 3, "", SHARDS.cases, objectives=(1, 4), puzzle=SHARDS),
-    Exercise("10.5-3", "Mend a deadlock", "debug", 3, "mended", _deadlock, objectives=(3,)),
-    Exercise("10.5-4", "A link, and a run foretold", "measure", 4, "", once(_measured),
-             objectives=(2, 5, 6)),
+    Exercise("10.5-1", _SCATTER, "build", 3, "reduce_scatter", _reduce_scatter, (1,), withheld=_HALF),
+    Exercise("10.5-2", "Shards on two hosts", "puzzle", 3, "", SHARDS.cases, (1, 4), puzzle=SHARDS),
+    Exercise("10.5-3", "Mend a deadlock", "debug", 3, "mended", _deadlock, (3,)),
+    Exercise("10.5-4", "A link, and a run foretold", "measure", 4, "", once(_measured), (2, 5, 6)),
 )

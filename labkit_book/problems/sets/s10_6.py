@@ -10,13 +10,14 @@ curvature, a the share of fresh gradient. Times are seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from labkit import evidence
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import Array, Judge, follow, pasted, slips, steps
+from labkit_book.problems.sets import Array, Judge, as_if, derived, follow, pasted
 
 
 def _apart(x: Array, y: Array) -> Any:
@@ -40,7 +41,10 @@ def _two_ages(rng: np.random.Generator) -> Iterator[Case]:
             "swing": 2 * np.pi / np.arccos(turning) if turning > -1 else 2.0,
             "share": 0.75,
         }
-        said = (
+        yield derived(
+            (a, eta, L),
+            right,
+            f"a = {a:.2f}, L = {L:.2f}",
             ("This takes a for the share of the old gradient.", "polynomial", [1, (1 - a) * x - 1, a * x]),
             ("A term has changed sides and kept its sign.", "polynomial", [1, 1 - a * x, (a - 1) * x]),
             ("That is the limit of fresh gradients.", "largest", 2 / L),
@@ -49,7 +53,6 @@ def _two_ages(rng: np.random.Generator) -> Iterator[Case]:
             ("That is the swing of gradients that are all one version old.", "swing", 6.0),
             ("Look at both conditions at this share: only one of them binds.", "share", 0.5),
         )
-        yield Case((a, eta, L), steps(right), label=f"a = {a:.2f}, L = {L:.2f}", mistakes=slips(right, *said))
 
 
 # -- 2: two schedules, the same ages ----------------------------------------------------------------------------------
@@ -115,7 +118,7 @@ def _stale_sgd(rng: np.random.Generator) -> Iterator[Case]:
                 raise ValueError(f"w must have shape {A.shape} and u none, got {np.shape(w)}, {u!r:.40}")
             return A * (np.asarray(w) - targets[u])
 
-        path = _walker(grad, w0, eta, read.tolist(), aware)
+        path = partial(_versions, grad, w0, eta, read.tolist(), aware=aware)
         same = path(at="newest")
         said = (
             ("Here the delay makes no difference: each gradient is taken at the newest w.", same),
@@ -126,35 +129,32 @@ def _stale_sgd(rng: np.random.Generator) -> Iterator[Case]:
             ("The steps are not divided, though this server minds the staleness.", path(aware=False)),
         )
         right = path()
-        mistakes = tuple((text, _path(x)) for text, x in said if not np.allclose(x, right))
+        mistakes = as_if(_path, *((text, x) for text, x in said if not np.allclose(x, right)))
         label = f"{delay} delay" + (", aware of staleness" if aware else "")
-        yield Case((grad, w0.copy(), eta, read.tolist(), aware), _path(right), label=label, mistakes=mistakes)
+        args = grad, w0.copy(), eta, read.tolist(), aware
+        yield Case(args, partial(_path, right), label=label, mistakes=mistakes)
 
 
-def _walker(grad: Callable, w0: Array, eta: float, read: list[int], aware: bool) -> Callable[..., Array]:
-    """All versions of w, or, by its arguments, those that a mistake makes."""
+def _versions(
+    grad: Callable, w0: Array, eta: float, read: list[int], aware: bool,
+    base: str = "newest", at: str = "read", older: int = 0,
+) -> Array:  # fmt: skip
+    """All versions of w, or, by the last three, those that a mistake makes."""
+    w = [w0]
+    for u, v in enumerate(read):
+        version = {"newest": u, "read": v}
+        divisor = max(1, u - v + older) if aware else 1
+        w.append(w[version[base]] - eta / divisor * grad(w[version[at]], u))
+    return np.array(w)
 
-    def path(base: str = "newest", at: str = "read", older: int = 0, aware: bool = aware) -> Array:
-        w = [w0]
-        for u, v in enumerate(read):
-            version = {"newest": u, "read": v}
-            divisor = max(1, u - v + older) if aware else 1
-            w.append(w[version[base]] - eta / divisor * grad(w[version[at]], u))
-        return np.array(w)
 
-    return path
-
-
-def _path(expected: Array) -> Judge:
-    def judge(w: Any) -> None:
-        same_array(w, expected, "w", atol=1e30)
-        near = 2e-5 if np.asarray(w).dtype == np.float32 else 1e-9
-        off = np.abs(np.asarray(w, dtype=float) - expected).max(axis=1) > near
-        if off.any():
-            first = int(off.argmax())
-            raise Wrong(f"version {first} is wrong; those before it are right" if first else "w[0] is not w0")
-
-    return judge
+def _path(expected: Array, w: Any) -> None:
+    same_array(w, expected, "w", atol=1e30)
+    near = 2e-5 if np.asarray(w).dtype == np.float32 else 1e-9
+    off = np.abs(np.asarray(w, dtype=float) - expected).max(axis=1) > near
+    if off.any():
+        first = int(off.argmax())
+        raise Wrong(f"version {first} is wrong; those before it are right" if first else "w[0] is not w0")
 
 
 # -- 4: three policies, your clock ------------------------------------------------------------------------------------
@@ -192,8 +192,8 @@ def _clock_judge(answer: Any) -> None:
 
 
 EXERCISES = (
-    Exercise("10.6-1", "When an old gradient helps", "derive", 4, "two_ages", _two_ages, objectives=(1,)),
+    Exercise("10.6-1", "When an old gradient helps", "derive", 4, "two_ages", _two_ages, (1,)),
     Exercise("10.6-2", "The same ages, another end", "criticise", 4, "two_schedules", _schedules, (2,)),
     Exercise("10.6-3", "No delay makes a difference", "debug", 3, "stale_sgd", _stale_sgd, (1, 2)),
-    Exercise("10.6-4", "Three policies, your clock", "measure", 3, "", once(_clock_judge), objectives=(3,)),
+    Exercise("10.6-4", "Three policies, your clock", "measure", 3, "", once(_clock_judge), (3,)),
 )

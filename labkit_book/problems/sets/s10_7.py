@@ -19,7 +19,7 @@ import numpy as np
 
 from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, same_array
-from labkit_book.problems.sets import Array, Judge, as_if, each_rank, slips, steps, talked
+from labkit_book.problems.sets import Array, as_if, derived, each_rank, talked
 
 
 def _largest(x: Array, k: int) -> Array:
@@ -41,12 +41,8 @@ def _agreed(rng: np.random.Generator) -> Iterator[Case]:
 
 def _loses_nothing(run: Run, G: Array) -> None:
     K, R, d = G.shape
-    talked(
-        run,
-        R * (K - 1) * (36 * d // 64 + 8),
-        "36 bytes for each 64 numbers, and 8, to each other rank",
-        "how far it has moved",
-    )
+    formula = "36 bytes for each 64 numbers, and 8, to each other rank"
+    talked(run, R * (K - 1) * (36 * d // 64 + 8), formula, "how far it has moved")
     for rank, given in enumerate(run.results):
         same_array(given, np.zeros((R, d)), f"what rank {rank} returns", atol=1e12)
         if np.asarray(given).tobytes() != np.asarray(run.results[0]).tobytes():
@@ -59,9 +55,8 @@ def _loses_nothing(run: Run, G: Array) -> None:
         raise Wrong("this is the sum of what the workers have to say, not its mean")
     how = "with every meeting" if off[-1] > 3 * off[R // 4 - 1] else "as a walk does"
     after = int(np.argmax(off > most)) + 1
-    raise Wrong(
-        f"after {after} meetings the sum of all means is off by more than half of the largest number; the error grows {how}"
-    )
+    said = "the sum of all means is off by more than half of the largest number"
+    raise Wrong(f"after {after} meetings {said}; the error grows {how}")
 
 
 # -- 2: a hook -------------------------------------------------------------------------------------------------------
@@ -80,18 +75,7 @@ def _hook_case(rng: np.random.Generator, K: int, world: str = "simulated", k: in
     most = sum(2 * (K - 1) * 8 * -(-m // K) for ms in layout[:2] for m in ms) + (T - 2) * 3 * (K - 1) * 16 * k
     right = _hooked(streams, k)
 
-    def judge_of(means: list[Array]) -> Judge:
-        def judge(run: Run) -> None:
-            talked(run, most, "two steps' all-reduces, then (K - 1) k pairs of 16 bytes a bucket", "it")
-            for rank, given in enumerate(run.results):
-                if not isinstance(given, (list, tuple)) or len(given) != len(means):
-                    raise Wrong(f"rank {rank} should return {len(means)} means, as as_ddp_does makes them")
-            for i, mean in enumerate(means):
-                each: Any = SimpleNamespace(results=[given[i] for given in run.results])
-                each_rank(each, mean, f"the mean of bucket {i % 3} in step {i // 3}")
-
-        return judge
-
+    judge = partial(_exchanged, most=most)
     wrong = {
         "One memory serves two buckets of one length here: what one left out is sent as the other's.":
             _hooked(streams, k, key=lambda i, m: m),
@@ -104,7 +88,17 @@ def _hook_case(rng: np.random.Generator, K: int, world: str = "simulated", k: in
     }  # fmt: skip
     label = f"K = {K}, three buckets" + ", in real processes" * (world != "simulated")
     args = tuple((stream, k) for stream in streams)
-    return Case(args, judge_of(right), K, label, world=world, mistakes=as_if(judge_of, *wrong.items()))
+    return Case(args, partial(judge, right), K, label, world=world, mistakes=as_if(judge, *wrong.items()))
+
+
+def _exchanged(means: list[Array], run: Run, most: int) -> None:
+    talked(run, most, "two steps' all-reduces, then (K - 1) k pairs of 16 bytes a bucket", "it")
+    for rank, given in enumerate(run.results):
+        if not isinstance(given, (list, tuple)) or len(given) != len(means):
+            raise Wrong(f"rank {rank} should return {len(means)} means, as as_ddp_does makes them")
+    for i, mean in enumerate(means):
+        each: Any = SimpleNamespace(results=[given[i] for given in run.results])
+        each_rank(each, mean, f"the mean of bucket {i % 3} in step {i // 3}")
 
 
 def _hooked(
@@ -146,8 +140,8 @@ def _thousand(rng: np.random.Generator) -> Iterator[Case]:
             "sooner": both[0] / both[1],
             "above": above,
         }
-        mistakes = slips(
-            right,
+        yield derived(
+            (K, P, H, kept, T, longer * T, t, beta), right, f"K = {K}, H = {H}, kept {kept:.3f}",
             ("This takes a message for what a worker sends: count to how many others it goes, and what a ring sends.",
              "a_step", H / kept),
             ("Steps are compared here, not what is sent until the loss is reached.", "to_loss", ring * H / gather),
@@ -156,8 +150,6 @@ def _thousand(rng: np.random.Generator) -> Iterator[Case]:
             ("Its steps are counted as if they were as many.", "sooner", longer * both[0] / both[1]),
             ("At that bandwidth a step takes equally long, not the whole run.", "above", (ring - gather / H) / t),
         )  # fmt: skip
-        args = (K, P, H, kept, T, longer * T, t, beta)
-        yield Case(args, steps(right), label=f"K = {K}, H = {H}, kept {kept:.3f}", mistakes=mistakes)
 
 
 # -- 4: how many local steps are free --------------------------------------------------------------------------------
@@ -179,8 +171,9 @@ def _free(rng: np.random.Generator) -> Iterator[Case]:
             "ratio": ratio,
             "stops": ring / tie_s,
         }
-        mistakes = slips(
-            right,
+        label = f"H = {H}, K = {K}, eta = {eta:.4f}, share {share:.2f}, rho = {rho:.2f}"
+        yield derived(
+            (H, K, eta, L, s2, share, rho, t, sent, beta), right, label,
             ("At a round's first gradient all are still together; this counts them as a step apart.",
              "round", V * (H + 1) / 2),
             ("That is the drift at the last gradient of a round, not its mean.", "round", V * (H - 1)),
@@ -190,9 +183,6 @@ def _free(rng: np.random.Generator) -> Iterator[Case]:
             ("Steps are compared here, as if both runs had as much to send.", "ratio", rho),
             ("A whole vector has been sent once here: a ring has more to do.", "stops", sent / tie_s),
         )  # fmt: skip
-        label = f"H = {H}, K = {K}, eta = {eta:.4f}, share {share:.2f}, rho = {rho:.2f}"
-        args = (H, K, eta, L, s2, share, rho, t, sent, beta)
-        yield Case(args, steps(right), label=label, mistakes=mistakes)
 
 
 # -- 5: workers that part and meet -----------------------------------------------------------------------------------
@@ -209,16 +199,7 @@ def _clients(rng: np.random.Generator) -> Iterator[Case]:
         met = partial(_met, A, m, Hs, *rest)
         right, also = met(Hs, p, p), met(Hs, p, even)  # both come to rest where they should
 
-        def judge_of(*accepted: Array, most: int = meetings * 4 * (K - 1) * 8 * -(-d // K)) -> Judge:
-            def judge(run: Run) -> None:
-                talked(run, most, "two ring all-reduces of d numbers at each meeting", "where it is")
-                for w in accepted[1:]:
-                    with suppress(Wrong):
-                        return each_rank(run, w, "w")
-                return each_rank(run, accepted[0], "w")
-
-            return judge
-
+        judge = partial(_rested, sent=meetings * 4 * (K - 1) * 8 * -(-d // K))
         alike = "The clients' slopes count alike in their mean, however many rows each client has."
         wrong = (
             ("Neither of the given program's two flaws is mended here.", met(most, even, even)),
@@ -229,8 +210,14 @@ def _clients(rng: np.random.Generator) -> Iterator[Case]:
         )  # fmt: skip
         args = tuple((A[k], m[k], float(p[k]), int(Hs[k]), most, *rest) for k in range(K))
         label = f"K = {K}, local steps {', '.join(map(str, Hs))}"
-        mistakes = as_if(judge_of, *wrong)
-        yield Case(args, judge_of(right, also), K, label, mistakes=mistakes)
+        yield Case(args, partial(judge, right, also=also), K, label, mistakes=as_if(judge, *wrong))
+
+
+def _rested(right: Array, run: Run, sent: int, also: Array | None = None) -> None:
+    talked(run, sent, "two ring all-reduces of d numbers at each meeting", "where it is")
+    with suppress(Wrong):
+        return each_rank(run, right if also is None else also, "w")
+    return each_rank(run, right, "w")
 
 
 def _met(
@@ -250,13 +237,10 @@ def _met(
     return w
 
 
-_READY = (
-    "labkit.compress.ErrorFeedback",
-    "labkit.compress.compressed_mean",
-)
+_READY = ("labkit.compress.ErrorFeedback", "labkit.compress.compressed_mean")
 EXERCISES = (
     Exercise(
-        "10.7-1", "Four bits that lose nothing", "build", 3, "agreed", _agreed, (2, 5, 8, 12), withheld=_READY
+        "10.7-1", "Four bits that lose nothing", "build", 3, "agreed", _agreed, (2, 5, 8, 12), (), _READY
     ),
     Exercise("10.7-2", "A hook for every bucket", "build", 4, "exchanged", _hook, (1, 2, 4), withheld=_READY),
     Exercise("10.7-3", "A thousand times less", "criticise", 3, "bill", _thousand, (3, 9, 10, 11, 13, 14)),

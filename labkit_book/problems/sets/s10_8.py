@@ -57,7 +57,7 @@ def _start(rng: np.random.Generator) -> Iterator[Case]:
         right = said(float(values[-1]))
         # The whole dict must be the mistake's: a small number alone can be that of another one, by chance.
         mistakes = as_if(
-            partial(steps, rtol=1e-3),
+            lambda wanted, answer: steps(wanted, 1e-3)(answer),
             ("This finds the curvature that is largest in size. Downhill bends set no ceiling.", said(float(values[0]))),
             ("A bend downwards, with its sign taken off, is no sharpness.", said(float(-values[0]))),
             ("That is the curvature along the gradient: no step needs to point the sharpest way.",
@@ -84,13 +84,6 @@ def _large(rng: np.random.Generator) -> Iterator[Case]:
         sums, w = rng.standard_normal((K, T, d)) * counts[..., None], rng.standard_normal(d)
         warm = 0 if K == 2 else int(counts[:, :4].sum() - rng.integers(1, 4))
 
-        def judge_of(expected: Array, most: int = T * 2 * (K - 1) * 8 * -(-(d + 1) // K)) -> Judge:
-            def judge(run: Run) -> None:
-                talked(run, most, "a ring all-reduce of d + 1 numbers a step", "its gradients")
-                each_rank(run, expected, "w")
-
-            return judge
-
         job = (sums, counts, w, eta, warm, m, decay)
         right = _warmed(*job)
         wrong = {
@@ -108,7 +101,13 @@ def _large(rng: np.random.Generator) -> Iterator[Case]:
         args = tuple((sums[k], counts[k], w.copy(), *job[3:]) for k in range(K))
         world = "processes" if K == 2 else "simulated"
         label = f"K = {K}, a warm-up of {warm} examples" + ", in real processes" * (K == 2)
-        yield Case(args, judge_of(right), K, label, world, mistakes=mistakes)
+        yield Case(args, partial(_ran, right, T), K, label, world, mistakes=mistakes)
+
+
+def _ran(expected: Array, T: int, run: Run) -> None:
+    most = T * 2 * (run.K - 1) * 8 * -(-(len(expected) + 1) // run.K)
+    talked(run, most, "a ring all-reduce of d + 1 numbers a step", "its gradients")
+    each_rank(run, expected, "w")
 
 
 def _warmed(
@@ -153,10 +152,6 @@ def _measured(answer: Any) -> None:
         "predicted": predicted,
         "buys": np.array([twice.min(), twice.max()]),
     }
-    said = {
-        "held": "yes" if held.min() <= predicted <= held.max() else "no",
-        "worth": "yes" if twice.min() > 1.2 else "no" if twice.max() < 1.2 else "not decided",
-    }
     level = np.polyfit(1 / np.array(_BATCHES, float), np.median(S, axis=1), 1)[1]
     absolute = "The fit is of steps as they are: the small batches, which need most, then decide alone."
     helped = "The batch that was held back has gone into the fit: what it is to test it has helped to make."
@@ -170,9 +165,10 @@ def _measured(answer: Any) -> None:
         ("The fit to the medians is not the middle of seven fits.", "B_crit", np.median(each)),
         ("This leaves out what larger batches than 1024 could still save.", "predicted", S_min),
     )  # fmt: skip
-    for key, why in (("held", "where does your prediction lie among the seven runs?"),
-                     ("worth", "hold both ends of 'buys' against the price of a step.")):  # fmt: skip
-        says(answer, key, said[key], why)
+    inside = "yes" if held.min() <= predicted <= held.max() else "no"
+    says(answer, "held", inside, "where does your prediction lie among the seven runs?")
+    worth = "yes" if twice.min() > 1.2 else "no" if twice.max() < 1.2 else "not decided"
+    says(answer, "worth", worth, "hold both ends of 'buys' against the price of a step.")
     answer.end()
 
 
@@ -205,11 +201,10 @@ def _weighed(rng: np.random.Generator) -> Iterator[Case]:
         mistakes: list[tuple[str, Judge]] = []
         for flaw, text in _FLAWS.items():
             other = _gaps(epochs, loss, 2.093, flaw)
-            mistakes += slips(
-                right, *((text, at, other[at]) for at in ("epochs", "loss", "share", "interval"))
-            )
+            wrong = [(text, at, other[at]) for at in ("epochs", "loss", "share", "interval")]
+            mistakes += slips(right, *wrong)
         hasty = right | {"shown": 1 if right["loss"] > 0 else -1}
-        mistakes += as_if(steps, ("The interval holds zero, and the middle decides.", hasty))
+        mistakes.append(("The interval holds zero, and the middle decides.", steps(hasty)))
         yield Case((epochs, loss, 2.093), steps(right), label=kind, mistakes=tuple(mistakes))
 
 

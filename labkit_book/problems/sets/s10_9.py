@@ -17,7 +17,7 @@ from labkit.collectives import halving
 from labkit.network import Link, least_bytes, least_time
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.puzzles import Puzzle, in_rounds
-from labkit_book.problems.sets import Array, as_if, pasted, slips, steps, told
+from labkit_book.problems.sets import Array, as_if, derived, pasted, told
 
 # -- 1: an all-reduce of eight seats ----------------------------------------------------------------------------------
 
@@ -26,13 +26,7 @@ from labkit_book.problems.sets import Array, as_if, pasted, slips, steps, told
 # 14; the pieces of the longest messages are at least an eighth of all.
 SEATS = Puzzle(
     [f"seat {k}" for k in range(8)],
-    partial(
-        in_rounds,
-        [dict.fromkeys(range(8), frozenset({k})) for k in range(8)],
-        dict.fromkeys(range(8), frozenset(range(8))),
-        lambda one, to, pieces: float(pieces),
-        1.0,
-    ),
+    partial(in_rounds, [dict.fromkeys(range(8), frozenset({k})) for k in range(8)]),
     good=20,
     bound=19,
 )
@@ -44,9 +38,7 @@ def _furthest(owner: Array, t: int) -> int:
     """From coordinate c on, the owner of spring c goes to the end of its run of springs, once a round."""
     d, c = len(owner) - 1, 0
     for _ in range(t):
-        if c >= d:
-            break
-        mine = owner[c]
+        mine = owner[min(c, d)]
         while c <= d and owner[c] == mine:
             c += 1
     return min(c, d)
@@ -65,22 +57,19 @@ def _hard(quota: list[int], answer: Any) -> None:
             raise Wrong(f"after {t} rounds {c} coordinates can differ from zero; with another deal fewer can")
 
 
-def _in_turn(quota: list[int]) -> list[int]:
-    return [k for i in range(max(quota)) for k in range(len(quota)) if i < quota[k]]
-
-
 def _deal(rng: np.random.Generator) -> Iterator[Case]:
     settings = [[4, 4], [3, 5], [5, 2, 2], [2, 2, 5], [1, 1, 8], [6], [1, 2, 3, 4]]
     settings += [[int(q) for q in rng.integers(1, 9, K)] for K in (2, 3, 4, 5)]
     for quota in settings:
         together = [k for k, q in enumerate(quota) for _ in range(q)]
+        in_turn = [k for i in range(max(quota)) for k in range(len(quota)) if i < quota[k]]
         known = as_if(
-            lambda v: lambda answer: same_array(answer, np.array(v)),
+            lambda wanted, answer: same_array(answer, np.array(wanted)),
             ("Each worker's springs lie side by side, and one round takes it to their end.", together),
-            ("In turn until somebody runs out: whose are the springs that are left?", _in_turn(quota)),
+            ("In turn until somebody runs out: whose are the springs that are left?", in_turn),
         )
-        known = known if len(quota) > 1 else ()  # one worker has one deal
-        yield Case((quota,), partial(_hard, quota), label=f"quota = {quota}", mistakes=known)
+        mistakes = known if len(quota) > 1 else ()  # one worker has one deal
+        yield Case((quota,), partial(_hard, quota), label=f"quota = {quota}", mistakes=mistakes)
 
 
 # -- 3: a quantiser, and its floor ------------------------------------------------------------------------------------
@@ -141,7 +130,9 @@ def _optimal(rng: np.random.Generator) -> Iterator[Case]:
         left = 1 - float(least_time(K, nbytes, link)) / took
         right = {"doubling": m * ab / (m - v), "worst": m * ab / v, "tenth": 20 * m * ab / v, "left": left}
         right["switch"] = 1 / v
-        wrong = [
+        label = f"K = {K}, {nbytes:.0f} bytes, alpha = {link.alpha * 1e6:.3g} µs, beta = {link.beta / 1e9:.3g} GB/s"
+        yield derived(
+            (K, nbytes, link.alpha, link.beta), right, label,
             ("This lets doubling send no more than halving does.", "doubling", m * ab),
             ("There its own latency and bytes cost the same; how does the bound go on from there?", "worst", 2 * m * ab / v),
             ("There another algorithm is as fast; this one's distance is asked from the bound.", "worst", m * ab / (m - v)),
@@ -149,17 +140,12 @@ def _optimal(rng: np.random.Generator) -> Iterator[Case]:
             ("This adds the two bounds; is their sum one?", "left", 1 - both_s / took),
             ("That is the part that must remain.", "left", 1 - left),
             ("This is how many times more halving sends, and not the other way round.", "switch", v),
-        ]  # fmt: skip
-        label = f"K = {K}, {nbytes:.0f} bytes, alpha = {link.alpha * 1e6:.3g} µs, beta = {link.beta / 1e9:.3g} GB/s"
-        args = (K, nbytes, link.alpha, link.beta)
-        yield Case(args, steps(right), label=label, mistakes=slips(right, *wrong))
+        )  # fmt: skip
 
 
-# fmt: off
 EXERCISES = (
-    Exercise("10.9-1", "Eight seats", "puzzle", 3, "", SEATS.cases, objectives=(1,), puzzle=SEATS),
-    Exercise("10.9-2", "Make it hard", "debug", 3, "deal", _deal, objectives=(2,)),
-    Exercise("10.9-3", "How far above the floor?", "measure", 4, "", once(_quantised),
-             objectives=(3,)),
-    Exercise("10.9-4", "Optimal, of what?", "criticise", 3, "optimal", _optimal, objectives=(1, 4)),
+    Exercise("10.9-1", "Eight seats", "puzzle", 3, "", SEATS.cases, (1,), puzzle=SEATS),
+    Exercise("10.9-2", "Make it hard", "debug", 3, "deal", _deal, (2,)),
+    Exercise("10.9-3", "How far above the floor?", "measure", 4, "", once(_quantised), (3,)),
+    Exercise("10.9-4", "Optimal, of what?", "criticise", 3, "optimal", _optimal, (1, 4)),
 )

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from labkit.comm import Simulated
+from labkit.comm import Run, Simulated
 from labkit.network import Link
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.puzzles import Puzzle, buckets
-from labkit_book.problems.sets import TO_MS, Array, Judge, as_if, pasted, says, slips, steps, told
+from labkit_book.problems.sets import TO_MS, Array, as_if, derived, pasted, says, slips, steps, told
 
 _INSTANT = Simulated(link=Link(alpha=0.0, beta=1e15))
 
@@ -77,21 +77,19 @@ def _slack_case(work: list[Array], slack: int, kind: str) -> Case:
     )
     args = tuple((x.tolist(), slack) for x in work)
     known = mistakes[: min(2 * len(work) - 1, 4) if slack else 0]  # of fewer, some are right
-    return Case(args, _finishes(_ends(work, slack)), len(work), label, _INSTANT, clock=True, mistakes=known)
+    judge = partial(_finishes, _ends(work, slack))
+    return Case(args, judge, len(work), label, _INSTANT, clock=True, mistakes=known)
 
 
-def _finishes(expected: list[Array]) -> Judge:
-    def judge(run: Any) -> None:
-        for k, F in enumerate(expected):
-            same_array(run.results[k], F, f"what rank {k} returns", atol=1e30)
-            off = np.asarray(run.results[k], dtype=float) - F
-            if (wrong := np.abs(off) > 1e-6 * F).any():
-                t = int(wrong.argmax())
-                early = "somebody is too far behind then" if run.K > 1 else "its computing takes longer"
-                said = f"early: {early}" if off[t] < 0 else "late: what was it still waiting for?"
-                raise Wrong(f"rank {k} finishes step {t} too {said}")
-
-    return judge
+def _finishes(expected: list[Array], run: Run) -> None:
+    for k, F in enumerate(expected):
+        same_array(run.results[k], F, f"what rank {k} returns", atol=1e30)
+        off = np.asarray(run.results[k], dtype=float) - F
+        if (wrong := np.abs(off) > 1e-6 * F).any():
+            t = int(wrong.argmax())
+            early = "somebody is too far behind then" if run.K > 1 else "its computing takes longer"
+            said = f"early: {early}" if off[t] < 0 else "late: what was it still waiting for?"
+            raise Wrong(f"rank {k} finishes step {t} too {said}")
 
 
 # -- 2.2-3: a hiccup under overlap ----------------------------------------------------------------------
@@ -133,22 +131,17 @@ def _overlap_case(p: float, a: float, L: int, m: int, h: float) -> Case:
          "forgiven", beyond),
         ("Your 'late' charges the whole hiccup, as if nothing had been waiting for the wire.", "late", h),
     )  # fmt: skip
-    says = (
+    label = (
         f"{1e3 * p:.4g} ms backward, {1e3 * a:.4g} ms all-reduce, L = {L}, {1e3 * h:.4g} ms after bucket {m}"
     )
-    return Case((p, a, L, m, h), _seconds(expected), label=says, mistakes=mistakes)
+    return Case((p, a, L, m, h), partial(_seconds, expected), label=label, mistakes=mistakes)
 
 
-def _seconds(expected: dict[str, Any]) -> Judge:
+def _seconds(expected: dict[str, Any], answer: Any) -> None:
     """As ``steps``; what is less than a picosecond counts as zero."""
-    judged = steps(expected)
-
-    def judge(answer: Any) -> None:
-        if isinstance(answer, dict):
-            answer = {k: 0.0 if np.ndim(v) == 0 and _tiny(v) else v for k, v in answer.items()}
-        judged(answer)
-
-    return judge
+    if isinstance(answer, dict):
+        answer = {k: 0.0 if np.ndim(v) == 0 and _tiny(v) else v for k, v in answer.items()}
+    steps(expected)(answer)
 
 
 def _tiny(value: Any) -> bool:
@@ -193,8 +186,8 @@ def _blame_case(A: Array, label: str) -> Case:
     p = tail(most)
     expected = {"rank": rank, "chance": min(1.0, K * p), "saved_s": float(gap[points].sum())}
     late = A - A.min(axis=0)
-    mistakes = slips(
-        expected,
+    return derived(
+        (A,), expected, label,
         ("Your 'rank' has the largest mean lateness: one long pause outweighs many small delays there.",
          "rank", int(late.mean(axis=1).argmax())),
         ("Your 'rank' is the one that is first most often.",
@@ -208,7 +201,6 @@ def _blame_case(A: Array, label: str) -> Case:
         ("Your 'saved_s' lets the rank come with the first. Would the others not still wait for somebody?",
          "saved_s", float(np.ptp(A, axis=0)[points].sum())),
     )  # fmt: skip
-    return Case((A,), steps(expected), label=label, mistakes=mistakes)
 
 
 # -- 2.2-5: three supersteps, for real ------------------------------------------------------------------
@@ -223,9 +215,8 @@ def _three(answer: Any) -> None:
     ms = {at: 1e3 * values for at, values in seconds.items()}
     for at, least in (("uneven", _SLOWEST_MS), ("even", _MEAN_MS)):
         if ms[at].min() < least:
-            raise Wrong(
-                f"a run {at!r} was shorter than its computing takes: are these seconds, with the law?"
-            )
+            said = "was shorter than its computing takes: are these seconds, with the law?"
+            raise Wrong(f"a run {at!r} {said}")
     c = float(np.median(ms["empty"])) / 3
     told(answer, "c_ms", c, {"it is of all three supersteps together": 3 * c}, TO_MS)
     predicted = _SLOWEST_MS + 3 * c
@@ -249,9 +240,8 @@ def _three(answer: Any) -> None:
     }, TO_MS)  # fmt: skip
     with answer.of("decided"):
         if not isinstance(answer["decided"], (bool, np.bool_)) or bool(answer["decided"]) != (saved[0] > 0):
-            raise Wrong(
-                "'decided' does not follow from your least saving: is every run with a balance shorter?"
-            )
+            said = "does not follow from your least saving: is every run with a balance shorter?"
+            raise Wrong(f"'decided' {said}")
     answer.end()
 
 
@@ -271,17 +261,16 @@ BUCKETS = Puzzle(
     ),
 )
 
+_REPORT = ("labkit.timing.straggler_report",)
 EXERCISES = (
     Exercise("2.2-1", "What hurts, and what helps", "criticise", 4, "", objectives=(1, 3), rubric=_HURTS),
-    Exercise("2.2-2", "The slack that leaks", "debug", 4, "ssp_worker", _slack_cases, objectives=(3,)),
+    Exercise("2.2-2", "The slack that leaks", "debug", 4, "ssp_worker", _slack_cases, (3,)),
     Exercise(
-        "2.2-3", "What a hiccup costs under overlap", "derive", 3, "overlapped_step", _overlap,
-        objectives=(5, 6, 7),
+        "2.2-3", "What a hiccup costs under overlap", "derive", 3, "overlapped_step", _overlap, (5, 6, 7)
     ),
     Exercise(
-        "2.2-4", "One sick worker, or chance?", "criticise", 2, "blame", _blame,
-        objectives=(4, 9, 10), withheld=("labkit.timing.straggler_report",),
+        "2.2-4", "One sick worker, or chance?", "criticise", 2, "blame", _blame, (4, 9, 10), (), _REPORT
     ),
-    Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", once(_three), objectives=(2, 8, 9)),
+    Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", once(_three), (2, 8, 9)),
     Exercise("2.2-6", "Where to cut the buckets", "puzzle", 3, "", BUCKETS.cases, (5, 7), puzzle=BUCKETS),
-)  # fmt: skip
+)

@@ -19,7 +19,7 @@ from labkit.collectives import all_gather, reduce_scatter
 from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
 from labkit_book.problems.puzzles import Puzzle, pipeline
-from labkit_book.problems.sets import Array, Judge, as_if, pasted, slip, steps, talked, told, workers
+from labkit_book.problems.sets import Array, as_if, derived, pasted, talked, told, workers
 
 # -- 1: what overlap hides ------------------------------------------------------------------------------------------
 
@@ -71,22 +71,21 @@ def _memory(rng: np.random.Generator) -> Iterator[Case]:
     for label, (p, g, s) in kinds:
         P, K = int(rng.integers(1, 80)) * 10**9, int(rng.integers(2, 65))
         u = float(rng.uniform(0.1, 0.9)) * p / (2 * p + g)
-        at = f"{label}: P = {P:.3g}, K = {K}, bytes {p}, {g} and {s}, unit {u:.3f}"
         kept = P * np.array(_bytes(p, g, s, K))
         moment = u * P * (2 * p + g)
         right = {"kept": kept, "peak": kept[3] + moment, "share": p / (2 * p + g)}
         right["workers"] = p / (p - u * (2 * p + g))
         other_way = np.array([p + g + s, p / K + g + s, (p + g) / K + s, (p + g + s) / K]) * P
         one, both, cut = (kept[3] + u * P * x for x in (p + g, 2 * (p + g), 2 * p + g / K))
-        slips = (
-            ("That shards the parameters first and the optimizer's state last.", slip("kept", other_way)),
-            ("That forgets the unit that was asked for ahead of its turn.", slip("peak", one)),
-            ("That has a gradient of the next unit, too, which has not computed yet.", slip("peak", both)),
-            ("That gradient is cut among the workers already; at this moment it is not.", slip("peak", cut)),
-            ("Those are the guests of the moment alone: the shards have not left.", slip("peak", moment)),
-            ("That share belongs to a peak with one whole unit of parameters.", slip("share", p / (p + g))),
+        yield derived(
+            (P, K, p, g, s, u), right, f"{label}: P = {P:.3g}, K = {K}, bytes {p}, {g} and {s}, unit {u:.3f}",
+            ("That shards the parameters first and the optimizer's state last.", "kept", other_way),
+            ("That forgets the unit that was asked for ahead of its turn.", "peak", one),
+            ("That has a gradient of the next unit, too, which has not computed yet.", "peak", both),
+            ("That gradient is cut among the workers already; at this moment it is not.", "peak", cut),
+            ("Those are the guests of the moment alone: the shards have not left.", "peak", moment),
+            ("That share belongs to a peak with one whole unit of parameters.", "share", p / (p + g)),
         )  # fmt: skip
-        yield Case((P, K, p, g, s, u), steps(right), label=at, mistakes=slips)
 
 
 # -- 3: an optimizer in pieces --------------------------------------------------------------------------------------
@@ -104,10 +103,9 @@ def _adam(rng: np.random.Generator) -> Iterator[Case]:
         w = rng.standard_normal(n)
         data = [[(rng.standard_normal((b, d)), 2 * rng.standard_normal(b)) for b in row] for row in sizes]
         args = tuple((w.copy(), d, h, [step[k] for step in data], M, lr) for k in range(K))
-        judge_of = partial(_adam_judge, K=K, n=n, T=T)
-        job = (w, d, h, data)
+        judge, job = partial(_sharded, T=T), (w, d, h, data)
         mistakes = as_if(
-            judge_of,
+            judge,
             ("Every worker's mean counts alike here, one of two rows as much as one of five.",
              _adam_path(*job, M, lr, "means")),
             ("The sum over the workers is divided by K, and the loss was divided by all rows before.",
@@ -118,7 +116,7 @@ def _adam(rng: np.random.Generator) -> Iterator[Case]:
              _adam_path(*job, M, lr, "piles")),
         )  # fmt: skip
         label = f"with {workers(K)}" + ", real processes" * (world == "processes")
-        yield Case(args, judge_of(_adam_path(*job, M, lr)), K, label, world, mistakes=mistakes)
+        yield Case(args, partial(judge, _adam_path(*job, M, lr)), K, label, world, mistakes=mistakes)
 
 
 def _adam_path(
@@ -144,21 +142,18 @@ def _squares(w: Array, d: int, h: int, X: Array, y: Array, crosses: bool) -> Arr
     return np.concatenate([(back.T @ X).ravel(), back.sum(axis=0), z.T @ e, [e.sum()]])
 
 
-def _adam_judge(right: tuple[Array, Array], K: int, n: int, T: int) -> Judge:
-    (w, m), bounds = right, [i * n // K for i in range(K + 1)]
-
-    def judge(run: Run) -> None:
-        for rank, result in enumerate(run.results):
-            if not isinstance(result, (tuple, list)) or len(result) != 2:
-                raise Wrong(f"rank {rank} must return two things, w and its chunk of the first moment")
-            if np.shape(result[1]) == (n,) and K > 1:
-                raise Wrong(f"rank {rank} has all of the first moment: what is sharded then?")
-            same_array(result[0], w, f"rank {rank}'s w", 1e-7, 1e-9)
-            same_array(result[1], m[bounds[rank] : bounds[rank + 1]], f"rank {rank}'s moment", 1e-7, 1e-9)
-        most = T * (reduce_scatter.bytes(K, n, 8) + all_gather.bytes(K, n, 8))
-        talked(run, int(max(most)), "a reduce-scatter and an all-gather of n numbers in each step")
-
-    return judge
+def _sharded(right: tuple[Array, Array], run: Run, T: int) -> None:
+    (w, m), K, n = right, run.K, len(right[0])
+    for rank, result in enumerate(run.results):
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise Wrong(f"rank {rank} must return two things, w and its chunk of the first moment")
+        if np.shape(result[1]) == (n,) and K > 1:
+            raise Wrong(f"rank {rank} has all of the first moment: what is sharded then?")
+        same_array(result[0], w, f"rank {rank}'s w", 1e-7, 1e-9)
+        mine = m[rank * n // K : (rank + 1) * n // K]
+        same_array(result[1], mine, f"rank {rank}'s moment", 1e-7, 1e-9)
+    most = T * (reduce_scatter.bytes(K, n, 8) + all_gather.bytes(K, n, 8))
+    talked(run, int(max(most)), "a reduce-scatter and an all-gather of n numbers in each step")
 
 
 # -- 4: the factor 1.5 ----------------------------------------------------------------------------------------------
@@ -170,20 +165,19 @@ def _times(rng: np.random.Generator) -> Iterator[Case]:
         f = float(rng.uniform(0.01, 0.4))
         right = {"freed": 1.5 * m, "kept": (m + 1) / 2, "careless": 1.5, "bytes": (2 * p + g) / (2 * g)}
         right |= {"even": g / 2, "frozen": (2 * p + f * g) / (2 * f * g)}
-        slips = (
-            ("That sets one micro-batch of stage 3 against a step of data parallelism.", slip("freed", 1.5)),
-            ("That gathers in every micro-batch: when do the parameters change?", slip("kept", m)),
-            ("That gathers twice a step: was anything freed in between?", slip("kept", (2 + m) / 2)),
-            ("Both jobs send in every micro-batch here; that lets only one do so.", slip("careless", 1.5 * m)),
-            ("That lets half of an all-reduce of gradients be parameters.", slip("bytes", (2 * p + g) / (p + g))),
+        yield derived(
+            (m, p, g, f), right, f"m = {m}, p = {p}, g = {g}, f = {f:.3f}",
+            ("That sets one micro-batch of stage 3 against a step of data parallelism.", "freed", 1.5),
+            ("That gathers in every micro-batch: when do the parameters change?", "kept", m),
+            ("That gathers twice a step: was anything freed in between?", "kept", (2 + m) / 2),
+            ("Both jobs send in every micro-batch here; that lets only one do so.", "careless", 1.5 * m),
+            ("That lets half of an all-reduce of gradients be parameters.", "bytes", (2 * p + g) / (p + g)),
             ("That counts one gather; after the forward pass what was gathered is gone.",
-             slip("bytes", (p + g) / (2 * g))),
+             "bytes", (p + g) / (2 * g)),
             ("That gathers only what is trained; a layer computes with all it has.",
-             slip("frozen", (2 * p + g) / (2 * g))),
-            ("That has data parallelism sum gradients that nobody has.", slip("frozen", (2 * p + f * g) / (2 * g))),
+             "frozen", (2 * p + g) / (2 * g)),
+            ("That has data parallelism sum gradients that nobody has.", "frozen", (2 * p + f * g) / (2 * g)),
         )  # fmt: skip
-        label = f"m = {m}, p = {p}, g = {g}, f = {f:.3f}"
-        yield Case((m, p, g, f), steps(right), label=label, mistakes=slips)
 
 
 _MEMORY = ("labkit_book.planner.memory.zero_memory",)
@@ -203,4 +197,4 @@ EXERCISES = (
     Exercise("A-3", "An optimizer in pieces", "build", 5, "sharded_adam", _adam, (3,)),
     Exercise("A-4", "One and a half times as much", "criticise", 3, "times", _times, (2,)),
     Exercise("A-5", "A pipeline's bubble", "puzzle", 3, "", PIPELINE.cases, (1,), puzzle=PIPELINE),
-)  # fmt: skip
+)

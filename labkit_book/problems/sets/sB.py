@@ -21,7 +21,7 @@ from labkit.comm.run import Run
 from labkit.extras import scipy
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, same_array
 from labkit_book.problems.puzzles import Puzzle, in_rounds
-from labkit_book.problems.sets import Array, Judge, as_if, slips, spoke, steps, talked, workers
+from labkit_book.problems.sets import Array, as_if, derived, slips, spoke, steps, talked, workers
 
 _ROUNDED = 5e-3  # students copy three digits
 
@@ -41,7 +41,9 @@ def _upload(rng: np.random.Generator) -> Iterator[Case]:
         least = delta / best + (best / 2 + u) / M
         right = {"mtbf_s": M, "lost_s": lost, "share": delta / tau + lost / M, "best_s": best, "least": least,
                  "gain": math.sqrt(2 * blocking / M) - least}  # fmt: skip
-        mistakes = slips(right,
+        yield derived(
+            (M * K, K, tau, delta, u, blocking), right,
+            f"K = {K}, delta = {delta:.1f}, upload {u:.0f}, M = {M:.0f}, an interval of {tau:.0f} s",
             ("Half an interval is what is lost if a checkpoint is safe as soon as it is copied.", "lost_s", tau / 2),
             ("A failure during an upload loses more than the upload's own seconds: what is the newest safe state then?",
              "lost_s", tau / 2 + u / 2),
@@ -53,9 +55,6 @@ def _upload(rng: np.random.Generator) -> Iterator[Case]:
              "least", delta / best + best / (2 * M)),
             ("That would be the smallest share if every interval were allowed.", "least", math.sqrt(2 * delta / M) + u / M),
         )  # fmt: skip
-        label = f"K = {K}, delta = {delta:.1f}, upload {u:.0f}, M = {M:.0f}, an interval of {tau:.0f} s"
-        args = (M * K, K, tau, delta, u, blocking)
-        yield Case(args, steps(right), label=label, mistakes=mistakes)
 
 
 # -- 2: the hand-over -----------------------------------------------------------------------------------------------
@@ -69,7 +68,8 @@ def _hand_over(rng: np.random.Generator) -> Iterator[Case]:
         label = f"with {workers(K)}, {' + '.join(map(str, counts))} steps"
         wrong = [(said, _trained(shards, seed, counts, forget)) for said, forget in _FORGOTTEN]
         mistakes = as_if(_handed, *wrong) if K > 1 else ()
-        yield Case(args, _handed(_trained(shards, seed, counts)), K, label, world, mistakes=mistakes)
+        judge = partial(_handed, _trained(shards, seed, counts))
+        yield Case(args, judge, K, label, world, mistakes=mistakes)
 
 
 _FORGOTTEN = (
@@ -115,14 +115,11 @@ def _trained(shards: list[Any], seed: int, counts: list[int], forget: str = "") 
     return ends
 
 
-def _handed(ends: list[Array]) -> Judge:
-    def judge(run: Run) -> None:
-        for rank, end in enumerate(ends):
-            if rank < run.K - 1:
-                spoke(run, rank, "where this job stands")
-            same_array(run.results[rank], end, f"rank {rank}'s weights", rtol=1e-12, atol=1e-13)
-
-    return judge
+def _handed(ends: list[Array], run: Run) -> None:
+    for rank, end in enumerate(ends):
+        if rank < run.K - 1:
+            spoke(run, rank, "where this job stands")
+        same_array(run.results[rank], end, f"rank {rank}'s weights", rtol=1e-12, atol=1e-13)
 
 
 # -- 3: the newest that is whole ------------------------------------------------------------------------------------
@@ -159,7 +156,6 @@ def _newest_case(
     K, everywhere = len(disks), [set(d) for d in disks]
     union = set().union(*everywhere)
     copies = [x for d in disks for x in d]
-    most = 16 * sum(parts for _, parts in written) + 64
 
     def top(whole: Any) -> list[int]:
         return [max([s for s, parts in written if whole(s, parts)], default=-1)] * K
@@ -167,18 +163,9 @@ def _newest_case(
     own = [max([s for s, _ in d], default=-1) for d in disks]
     right = top(lambda s, parts: all((s, p) in union for p in range(parts)))
 
-    def judge_of(values: list[int]) -> Judge:
-        def judge(run: Run) -> None:
-            talked(run, most, "16 for each part and 64", "what is on its disk")
-            for rank, value in enumerate(run.results):
-                if (step := number(value, "the step")) != values[rank]:
-                    wrong = "lacks a part" if step > values[rank] else "is not the newest"
-                    raise Wrong(f"rank {rank} goes on from step {step:g}, which {wrong}")
-
-        return judge
-
+    judge = partial(_goes_on, most=16 * sum(parts for _, parts in written) + 64)
     mistakes = as_if(
-        judge_of,
+        judge,
         ("Rank r is asked for part r only: that works as long as the job starts with as many workers as before.",
          top(lambda s, parts: parts <= K and all((s, p) in everywhere[p] for p in range(parts)))),
         ("Every worker is to have every part here: who has ever written that many?",
@@ -189,7 +176,15 @@ def _newest_case(
         ("Each has a newest part, and you take the oldest of these: nobody has said that it is complete.", [min(own)] * K),
     )  # fmt: skip
     args = tuple((list(written), list(d)) for d in disks)
-    return Case(args, judge_of(right), K, f"with {workers(K)}: {label}", world, mistakes=mistakes)
+    return Case(args, partial(judge, right), K, f"with {workers(K)}: {label}", world, mistakes=mistakes)
+
+
+def _goes_on(values: list[int], run: Run, most: int) -> None:
+    talked(run, most, "16 for each part and 64", "what is on its disk")
+    for rank, value in enumerate(run.results):
+        if (step := number(value, "the step")) != values[rank]:
+            wrong = "lacks a part" if step > values[rank] else "is not the newest"
+            raise Wrong(f"rank {rank} goes on from step {step:g}, which {wrong}")
 
 
 # -- 4: a straggler has been found ----------------------------------------------------------------------------------
@@ -237,23 +232,15 @@ def _accused() -> Case:
 # No less than 7: seat 0 alone has the pieces, so the last of six leaves it after 6, and two of the four have it then.
 RECOVERY = Puzzle(
     [f"seat {k}" for k in range(4)],
-    partial(
-        in_rounds,
-        [{p: frozenset({p}) for p in range(6)}, {}, {}, {}],
-        {p: frozenset({p}) for p in range(6)},
-        lambda one, to, pieces: float(pieces),
-        0.0,
-    ),
+    partial(in_rounds, [{p: frozenset({p}) for p in range(6)}, {}, {}, {}], alpha=0.0),
     good=8,
     bound=7,
 )
 
 EXERCISES = (
-    Exercise("B-1", "An upload in the background", "derive", 4, "upload", _upload, objectives=(1,)),
-    Exercise("B-2", "The hand-over", "debug", 4, "hand_over", _hand_over, objectives=(2,)),
-    Exercise("B-3", "The newest that is whole", "build", 3, "newest", _newest, objectives=(3,)),
-    Exercise(
-        "B-4", "A straggler has been found", "criticise", 3, "", lambda _: [_accused()], objectives=(4, 5)
-    ),
+    Exercise("B-1", "An upload in the background", "derive", 4, "upload", _upload, (1,)),
+    Exercise("B-2", "The hand-over", "debug", 4, "hand_over", _hand_over, (2,)),
+    Exercise("B-3", "The newest that is whole", "build", 3, "newest", _newest, (3,)),
+    Exercise("B-4", "A straggler has been found", "criticise", 3, "", lambda _: [_accused()], (4, 5)),
     Exercise("B-5", "Back to four", "puzzle", 3, "", RECOVERY.cases, (3,), puzzle=RECOVERY),
 )
