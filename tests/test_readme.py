@@ -1,35 +1,23 @@
 """The README's snippet prints what the README says it prints."""
 
 import ast
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-
-
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"```python\n((?:(?!```).)*)```\n\nprints\n\n```\n(.*?)```", TEXT, re.S)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("code,said", SNIPPETS, ids=["step", "stragglers", "ring"])
-def test_a_snippet_prints_what_stands_below_it(code, said, tmp_path):
+def test_a_snippet_prints_what_stands_below_it(ran, code, said, tmp_path):
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     (tmp_path / "snippet.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "snippet.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=120,
-        check=False,
-    )
+    done = ran([sys.executable, "snippet.py"], timeout=120, cwd=tmp_path)
     assert done.stdout == said, done.stdout + done.stderr
 
 

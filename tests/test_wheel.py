@@ -93,7 +93,7 @@ sys.exit(main(["--example"]))
 
 
 def test_installed_beside_these_two_alone_it_imports_simulates_and_says_what_the_rest_needs(
-    wheel: Path, tmp_path: Path
+    ran: Any, wheel: Path, tmp_path: Path
 ) -> None:
     options = ["-q", "--no-deps", "--no-index", "--no-compile", "--target"]
     install = [sys.executable, "-m", "pip", "install", *options, tmp_path / "here", wheel]
@@ -102,12 +102,8 @@ def test_installed_beside_these_two_alone_it_imports_simulates_and_says_what_the
         (tmp_path / "here" / found.name).symlink_to(found)
     (tmp_path / "companion").mkdir()
     shutil.move(tmp_path / "here" / "labkit_book", tmp_path / "companion")
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", ALONE, str(tmp_path / "here"), str(tmp_path / "companion")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    alone = [sys.executable, "-I", "-S", "-c", ALONE, tmp_path / "here", tmp_path / "companion"]
+    done = ran(alone, timeout=200, cwd=tmp_path)
     said = done.stdout.splitlines()
     assert len(said) == 8, done.stderr
     assert said[1] == (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -109,10 +108,8 @@ def test_colab_has_versions_that_pyproject_allows() -> None:
     assert all(r.specifier.contains(there[r.name]) for r in shared)
 
 
-def test_a_stage_that_does_not_exist_is_refused_before_anything_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, "tests/stages.py", "lint", "nonsense"], cwd=ROOT, capture_output=True, text=True
-    )
+def test_a_stage_that_does_not_exist_is_refused_before_anything_runs(ran: Any) -> None:
+    done = ran([sys.executable, "tests/stages.py", "lint", "nonsense"], timeout=60, cwd=ROOT)
     assert done.returncode == 2 and "got nonsense" in done.stdout and "---" not in done.stdout
 
 

@@ -20,9 +20,8 @@ def exercise_set(name: str) -> dict[str, Exercise]:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("labkit_book.problems.sets."):
             raise
-        raise ValueError(
-            f"there is no exercise set {name!r}; sets are named like their section, as in '10.3'"
-        ) from None
+        named = "sets are named like their section, as in '10.3'"
+        raise ValueError(f"there is no exercise set {name!r}; {named}") from None
     return {e.id: e for e in module.EXERCISES}
 
 

@@ -140,9 +140,8 @@ def same_array(
     array = _plain(answer)
     if array is None:
         raise Wrong(f"{what} should be an array of numbers, but is {_kind(answer)}")
-    if array.shape != np.shape(expected) and (
-        array.size or np.size(expected)
-    ):  # an empty list has no columns
+    any_values = array.size or np.size(expected)  # an empty list has no columns
+    if array.shape != np.shape(expected) and any_values:
         raise Wrong(f"{what} should have shape {np.shape(expected)}, but has {array.shape}")
     # From here on it is as large as we have made it.
     array, coarse = array.astype(float).reshape(np.shape(expected)), _float32(answer)

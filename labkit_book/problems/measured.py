@@ -63,9 +63,8 @@ def read(text: Any, settings: int, repeats: int) -> Measurements:
     try:
         body = json.loads(text if isinstance(text, str) else str(text))
         seal = body.pop("seal")
-        data = Measurements(
-            body["machine"], tuple(body["at"]), np.array(body["values"], float), body["span_s"]
-        )
+        values = np.array(body["values"], float)
+        data = Measurements(body["machine"], tuple(body["at"]), values, body["span_s"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Wrong("the data are no line that take has printed: paste the whole line, in quotes") from None
     if seal != _seal(body) or data.values.shape[:1] != (len(data.at),) or not np.isfinite(data.values).all():

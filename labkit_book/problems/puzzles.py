@@ -14,7 +14,7 @@ import numpy as np
 
 from labkit_book.problems import wire
 from labkit_book.problems.catalogue import find
-from labkit_book.problems.exercise import Case, Wrong, number
+from labkit_book.problems.exercise import Wrong, number
 
 MOST = 200  # rounds, or entries of a lane
 
@@ -52,10 +52,6 @@ class Puzzle:
             seen.fault = str(error)
         return seen
 
-    def cases(self, _: np.random.Generator) -> Iterator[Case]:
-        """The one question, whatever the generator."""
-        yield Case((), self.judge)
-
     def judge(self, answer: Any) -> None:
         """Wrong at a fault, or above the bound."""
         seen = self.played(answer)
@@ -82,9 +78,7 @@ class Puzzle:
             ax.barh(lane, length, left=begin, height=0.8, color=f"C{lane % 8}", alpha=0.4, edgecolor="0.3")
             ax.text(begin + length / 2, lane, text, ha="center", va="center", fontsize=7, clip_on=True)
         ax.set_yticks(range(len(self.lanes)), self.lanes)
-        ax.set_ylim(len(self.lanes) - 0.5, -0.5)
-        ax.set_xlim(0)
-        ax.set_xlabel(self.unit)
+        ax.set(ylim=(len(self.lanes) - 0.5, -0.5), xlim=(0, None), xlabel=self.unit)
         said = f"{seen.counts}: {seen.took:g} {self.unit}; no schedule takes less than {self.bound:g}"
         colour = "tab:red" if seen.fault else "black"
         ax.set_title(seen.fault or said, fontsize=9, loc="left", color=colour, wrap=True)

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from labkit_book.planner import Case, plan, read_sweep
 from labkit_book.planner.__main__ import main
 from labkit_book.planner.report import as_text
 
-ROOT = Path(__file__).parents[2]
-SWEEP = ROOT / "tests" / "planner" / "layouts" / "nccl-tests.txt"
+SWEEP = Path(__file__).parent / "layouts" / "nccl-tests.txt"
 WHOLE = ["--parameters", "25.6M", "--b", "32", "--example-ms", "4", "--network", "3.125GB/s,20us", "--K", "1-64",
          "--examples", "28.672M", "--critical-batch", "4096", "--methods", "sync,local:8"]  # fmt: skip
 CASE = Case(
@@ -98,14 +96,12 @@ def test_bad_input_gets_one_sentence_and_status_2(capsys, argv, says):
     assert says in err and err.startswith("labkit_book.planner: ") and err.count("\n") == 1
 
 
-def test_the_help_says_what_to_start_with_and_nothing_heavy_is_imported():
+def test_the_help_says_what_to_start_with_and_nothing_heavy_is_imported(ran):
     code = (
         "import sys; from labkit_book.planner.__main__ import main; main(['--example']);"
         "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib')))"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    run = ran([sys.executable, "-c", code], timeout=60)
     assert run.returncode == 0 and "overlapped:25MB" in run.stdout
-    shown = subprocess.run(
-        [sys.executable, "-m", "labkit_book.planner"], capture_output=True, text=True, cwd=ROOT
-    )
+    shown = ran([sys.executable, "-m", "labkit_book.planner"], timeout=60)
     assert shown.returncode == 0 and "Start with the first six" in shown.stdout and "local:H" in shown.stdout

@@ -28,17 +28,15 @@ def as_if(judge: Callable[..., None], *pairs: tuple[str, Any]) -> tuple[tuple[st
     return tuple((sentence, partial(judge, value)) for sentence, value in pairs)
 
 
-def dict_of(answer: Any, names: Iterable[str], do: str = "return a dict") -> dict[str, Any]:
-    """The answer, if it is a dict with these keys, or Wrong: ``do`` ... with the keys."""
-    if not isinstance(answer, dict) or set(answer) != set(names):
-        raise Wrong(f"{do} with the keys {', '.join(map(repr, names))}")
-    return answer
-
-
 class Parts(dict[str, Any]):
-    """An answer in parts that count: what is wrong with one is told when all have been looked at, the first of all."""
+    """An answer in parts that count: what is wrong with one is told when all have been looked at, the first of all.
 
-    def __init__(self, answer: dict[str, Any]) -> None:
+    Wrong unless it is a dict with these keys: ``do`` ... with the keys.
+    """
+
+    def __init__(self, answer: Any, keys: Iterable[str], do: str = "return a dict") -> None:
+        if not isinstance(answer, dict) or set(answer) != set(keys):
+            raise Wrong(f"{do} with the keys {', '.join(map(repr, keys))}")
         super().__init__(answer)
         self.wrong: dict[str, Wrong | None] = {}
 
@@ -61,7 +59,7 @@ def steps(expected: dict[str, Any], rtol: float = 1e-8) -> Judge:
     """A judge of a derivation: a dict with these keys, a number or an array for each, each a part that counts."""
 
     def judge(answer: Any) -> None:
-        parts = Parts(dict_of(answer, expected))
+        parts = Parts(answer, expected)
         for step, value in expected.items():
             same: Callable[..., None] = same_array if np.ndim(value) else close
             with parts.of(step):
@@ -171,7 +169,7 @@ def pasted(
     """The answer, and what was measured at each setting (repeats,). Wrong unless it is a dict of the pasted "data" and what
     is concluded from them, and the data are of these settings.
     """
-    at, answer = list(at), Parts(dict_of(answer, ("data", *concluded), "keep the dict as it was,"))
+    at, answer = list(at), Parts(answer, ("data", *concluded), "keep the dict as it was,")
     data = read(answer["data"], len(at), repeats)
     if set(data.at) != set(at) or data.values.shape[1] != repeats or (data.values < 0).any():
         raise Wrong(f"the data are to be of {', '.join(map(str, at))}, {repeats} times each, from zero up")

@@ -22,7 +22,6 @@ from labkit_book.problems.sets import (
     as_if,
     dealt,
     derived,
-    dict_of,
     pasted,
     says,
     talked,
@@ -49,7 +48,7 @@ _NOT = {
 
 
 def _exposes(answer: Any) -> None:
-    parts = Parts(dict_of(answer, _OFF, "keep the dict as it was, an input for each program,"))
+    parts = Parts(answer, _OFF, "keep the dict as it was, an input for each program,")
     for name, given in parts.items():
         with parts.of(name):
             _exposed(name, given)

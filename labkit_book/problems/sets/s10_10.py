@@ -19,7 +19,7 @@ import numpy as np
 
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.measured import read
-from labkit_book.problems.sets import Array, Judge, Parts, derived, dict_of, follow, pasted, says, slips, told
+from labkit_book.problems.sets import Array, Judge, Parts, derived, follow, pasted, says, slips, told
 
 # -- 1: foretell a step, then take it -------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ def _bill_case(loaded: Array, ready: Array, left: Array, price: float, label: st
     whole = K * left[-1] * price / 3600
 
     def judge(answer: Any) -> None:
-        parts = [number(x, name) for name, x in dict_of(answer, _PARTS).items()]
+        parts = [number(x, name) for name, x in Parts(answer, _PARTS).items()]
         if abs(sum(parts) / whole - 1) > 1e-6:
             said = ("more", "twice") if sum(parts) > whole else ("less", "not at all")
             raise Wrong("your parts add up to {} than the bill: something is counted {}".format(*said))
@@ -178,7 +178,7 @@ def _vendor() -> Case:
     }  # fmt: skip
 
     def judge(answer: Any) -> None:
-        answer = Parts(dict_of(answer, (*right, "overlap")))
+        answer = Parts(answer, (*right, "overlap"))
         follow(answer, right, rtol=_ROUNDED)
         why = "what would the table show if the sum took less, or if less of it were hidden?"
         says(answer, "overlap", _OVERLAP[-1], f"of {', '.join(_OVERLAP)}, {why}")

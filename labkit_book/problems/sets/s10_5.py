@@ -197,7 +197,7 @@ _HALF = tuple(f"labkit.collectives.reduce_scatter.{way}" for way in ("__call__",
 _SCATTER = "Reduce-scatter in the order of the seats"
 EXERCISES = (
     Exercise("10.5-1", _SCATTER, "build", 3, "reduce_scatter", _reduce_scatter, (1,), withheld=_HALF),
-    Exercise("10.5-2", "Shards on two hosts", "puzzle", 3, "", SHARDS.cases, (1, 4), puzzle=SHARDS),
+    Exercise("10.5-2", "Shards on two hosts", "puzzle", 3, "", once(SHARDS.judge), (1, 4), puzzle=SHARDS),
     Exercise("10.5-3", "Mend a deadlock", "debug", 3, "mended", _deadlock, (3,)),
     Exercise("10.5-4", "A link, and a run foretold", "measure", 4, "", once(_measured), (2, 5, 6)),
 )

@@ -18,18 +18,7 @@ import numpy as np
 from labkit.comm.run import Run
 from labkit.learn.critical import fit_hyperbola
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import (
-    Array,
-    Judge,
-    as_if,
-    each_rank,
-    follow,
-    pasted,
-    says,
-    slips,
-    steps,
-    talked,
-)
+from labkit_book.problems.sets import Array, as_if, each_rank, follow, pasted, says, slips, steps, talked
 
 # -- 1: a sharpness below zero -----------------------------------------------------------------------------------------
 
@@ -198,14 +187,12 @@ def _weighed(rng: np.random.Generator) -> Iterator[Case]:
         for half in loss["large"]:  # the rate that looks best: one of its runs never arrived
             half[0], half[0, 3] = half[0] - 0.6, math.nan
         right = _gaps(epochs, loss, 2.093)
-        mistakes: list[tuple[str, Judge]] = []
-        for flaw, text in _FLAWS.items():
-            other = _gaps(epochs, loss, 2.093, flaw)
-            wrong = [(text, at, other[at]) for at in ("epochs", "loss", "share", "interval")]
-            mistakes += slips(right, *wrong)
+        flawed = [(text, _gaps(epochs, loss, 2.093, flaw)) for flaw, text in _FLAWS.items()]
+        apart = ("epochs", "loss", "share", "interval")
+        mistakes = slips(right, *((text, at, other[at]) for text, other in flawed for at in apart))
         hasty = right | {"shown": 1 if right["loss"] > 0 else -1}
-        mistakes.append(("The interval holds zero, and the middle decides.", steps(hasty)))
-        yield Case((epochs, loss, 2.093), steps(right), label=kind, mistakes=tuple(mistakes))
+        mistakes += (("The interval holds zero, and the middle decides.", steps(hasty)),)
+        yield Case((epochs, loss, 2.093), steps(right), label=kind, mistakes=mistakes)
 
 
 def _gaps(epochs: dict[str, Any], loss: dict[str, Any], t95: float, flaw: str = "") -> dict[str, Any]:

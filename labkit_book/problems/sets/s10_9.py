@@ -144,7 +144,7 @@ def _optimal(rng: np.random.Generator) -> Iterator[Case]:
 
 
 EXERCISES = (
-    Exercise("10.9-1", "Eight seats", "puzzle", 3, "", SEATS.cases, (1,), puzzle=SEATS),
+    Exercise("10.9-1", "Eight seats", "puzzle", 3, "", once(SEATS.judge), (1,), puzzle=SEATS),
     Exercise("10.9-2", "Make it hard", "debug", 3, "deal", _deal, (2,)),
     Exercise("10.9-3", "How far above the floor?", "measure", 4, "", once(_quantised), (3,)),
     Exercise("10.9-4", "Optimal, of what?", "criticise", 3, "optimal", _optimal, (1, 4)),

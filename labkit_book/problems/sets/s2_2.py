@@ -272,5 +272,7 @@ EXERCISES = (
         "2.2-4", "One sick worker, or chance?", "criticise", 2, "blame", _blame, (4, 9, 10), (), _REPORT
     ),
     Exercise("2.2-5", "Three supersteps, for real", "measure", 3, "", once(_three), (2, 8, 9)),
-    Exercise("2.2-6", "Where to cut the buckets", "puzzle", 3, "", BUCKETS.cases, (5, 7), puzzle=BUCKETS),
+    Exercise(
+        "2.2-6", "Where to cut the buckets", "puzzle", 3, "", once(BUCKETS.judge), (5, 7), puzzle=BUCKETS
+    ),
 )

@@ -196,5 +196,5 @@ EXERCISES = (
     Exercise("A-2", "Kept, and held for a moment", "derive", 3, "memory", _memory, (1,), (), _MEMORY),
     Exercise("A-3", "An optimizer in pieces", "build", 5, "sharded_adam", _adam, (3,)),
     Exercise("A-4", "One and a half times as much", "criticise", 3, "times", _times, (2,)),
-    Exercise("A-5", "A pipeline's bubble", "puzzle", 3, "", PIPELINE.cases, (1,), puzzle=PIPELINE),
+    Exercise("A-5", "A pipeline's bubble", "puzzle", 3, "", once(PIPELINE.judge), (1,), puzzle=PIPELINE),
 )

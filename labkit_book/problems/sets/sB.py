@@ -19,7 +19,7 @@ import numpy as np
 
 from labkit.comm.run import Run
 from labkit.extras import scipy
-from labkit_book.problems.exercise import Case, Exercise, Wrong, number, same_array
+from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.puzzles import Puzzle, in_rounds
 from labkit_book.problems.sets import Array, as_if, derived, slips, spoke, steps, talked, workers
 
@@ -242,5 +242,5 @@ EXERCISES = (
     Exercise("B-2", "The hand-over", "debug", 4, "hand_over", _hand_over, (2,)),
     Exercise("B-3", "The newest that is whole", "build", 3, "newest", _newest, (3,)),
     Exercise("B-4", "A straggler has been found", "criticise", 3, "", lambda _: [_accused()], (4, 5)),
-    Exercise("B-5", "Back to four", "puzzle", 3, "", RECOVERY.cases, (3,), puzzle=RECOVERY),
+    Exercise("B-5", "Back to four", "puzzle", 3, "", once(RECOVERY.judge), (3,), puzzle=RECOVERY),
 )
