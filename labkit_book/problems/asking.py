@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -124,11 +125,9 @@ def _judged(case: Case, given: Any, at: str) -> _Finding:
 def _recognised(case: Case, given: Any) -> str:
     """The sentence on the mistake that this answer is, or ""."""
     for sentence, as_if in case.mistakes:
-        try:
+        with suppress(Exception):  # such a judge expects one answer and may stumble over any other
             as_if(given)
-        except Exception:  # not this one; such a judge expects one answer and may stumble over any other
-            continue
-        return sentence
+            return sentence
     return ""
 
 

@@ -95,10 +95,8 @@ def judge(exercise: Exercise, answer: Any, cases: Iterable[Case]) -> Verdict:
     message = found.message
     if status == "todo" and not message and callable(answer):
         message = f"{exercise.function} returned nothing: is the return missing? Or is it not done yet?"
-    question = found.asked.args if found.asked else None
-    return Verdict(
-        exercise.id, exercise.title, status, found.points(exercise.points), exercise.points, message, question
-    )
+    points, question = found.points(exercise.points), found.asked.args if found.asked else None
+    return Verdict(exercise.id, exercise.title, status, points, exercise.points, message, question)
 
 
 def summary(*verdicts: Verdict) -> _Summary:

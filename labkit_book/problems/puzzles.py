@@ -115,8 +115,7 @@ def _one_of(it: Any, several: int, what: str) -> int:
 
 def _messages(seats: int, pieces: int, given: Any, r: int) -> Iterator[tuple[int, int, list[int]]]:
     """The messages of round ``r``: sender, receiver, pieces."""
-    senders: set[int] = set()
-    receivers: set[int] = set()
+    senders, receivers = set[int](), set[int]()
     for message in _list(given, f"round {r}", seats):
         if len(_list(message, f"a message of round {r}", 3)) != 3:
             raise Wrong(f"a message of round {r} should be (from, to, pieces), not {message!r:.40}")

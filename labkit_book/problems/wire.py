@@ -169,8 +169,7 @@ class _Writer:
 
 class _Reader:
     def __init__(self, data: memoryview, sizes: list[int], function: Callable[[int], Any] | None) -> None:
-        fit = len(sizes) <= NODES and all(type(n) is int and n >= 0 for n in sizes)
-        if not fit or sum(sizes) != len(data):
+        if len(sizes) > NODES or any(type(n) is not int or n < 0 for n in sizes) or sum(sizes) != len(data):
             raise Unfit("this is not a frame (its arrays don't fill it)")
         ends = accumulate(sizes)
         self.buffers = {i: data[end - n : end] for i, (n, end) in enumerate(zip(sizes, ends, strict=True))}

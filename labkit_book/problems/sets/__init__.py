@@ -20,10 +20,11 @@ from labkit_book.problems.measured import read
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
+_Mistakes = tuple[tuple[str, Judge], ...]  # of a case
 TO_MS = 0.0051  # what is told in milliseconds is told to two digits behind the point
 
 
-def as_if(judge: Callable[..., None], *pairs: tuple[str, Any]) -> tuple[tuple[str, Judge], ...]:
+def as_if(judge: Callable[..., None], *pairs: tuple[str, Any]) -> _Mistakes:
     """A case's ``mistakes``: (sentence, wrong value) pairs; to ``judge(value, answer)``, what has that value is right."""
     return tuple((sentence, partial(judge, value)) for sentence, value in pairs)
 
@@ -69,9 +70,7 @@ def steps(expected: dict[str, Any], rtol: float = 1e-8) -> Judge:
     return judge
 
 
-def slips(
-    right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-8
-) -> tuple[tuple[str, Judge], ...]:
+def slips(right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-8) -> _Mistakes:
     """A case's ``mistakes`` in steps, each (sentence, step, wrong value); without those whose value is right here."""
     return tuple(
         (said, lambda answer, step=step, x=x: same_array(answer[step], x, rtol=rtol))

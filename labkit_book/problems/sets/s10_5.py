@@ -82,14 +82,10 @@ def _reduce_scatter(rng: np.random.Generator) -> Iterator[Case]:
             ("As if all chunks had n // K elements: some elements are then in nobody's chunk.", even),
         )
         label = f"{workers(K)}, n = {n} elements, order {order.tolist()}" + ", real processes" * real
-        yield Case(
-            tuple((x, order.tolist()) for x in xs),
-            partial(_scattered, mine, order, real),
-            K=K,
-            label=label,
-            world="processes" if real else Simulated(link=link),
-            mistakes=mistakes[: 2 + (n % K > 0)] if K > 1 else (),
-        )
+        args, judge = tuple((x, order.tolist()) for x in xs), partial(_scattered, mine, order, real)
+        world: Any = "processes" if real else Simulated(link=link)
+        known = mistakes[: 2 + (n % K > 0)] if K > 1 else ()
+        yield Case(args, judge, K, label, world, mistakes=known)
 
 
 # -- 2: shards on two hosts -------------------------------------------------------------------------------------------

@@ -19,11 +19,6 @@ from labkit import evidence
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
 from labkit_book.problems.sets import Array, Judge, as_if, derived, follow, pasted
 
-
-def _apart(x: Array, y: Array) -> Any:
-    return np.median(x) / np.median(y)
-
-
 # -- 1: when an old gradient helps ------------------------------------------------------------------------------------
 
 
@@ -173,7 +168,7 @@ def _clock_judge(answer: Any) -> None:
         "sooner": np.array([int(pair.low > 1) - int(pair.high < 1) for pair in pairs]),
         "even": SLOW / lead,
     }
-    apart = [_apart(x, y) for x, y in both]
+    apart = [np.median(x) / np.median(y) for x, y in both]
     loose = [[x.min() / y.max(), x.max() / y.min()] for x, y in both]
     follow(
         answer,
@@ -185,7 +180,7 @@ def _clock_judge(answer: Any) -> None:
         ("'sooner' decides nothing, though an interval lies on one side of 1", "sooner", [0, 0]),
         ("'sooner' says the opposite of what the intervals say", "sooner", -right["sooner"]),
         ("'even' grows with the barrier's time: the proportion is upside down", "even", SLOW * lead),
-        ("'even' divides medians: rounds are torn apart", "even", SLOW * _apart(none, barrier)),
+        ("'even' divides medians: rounds are torn apart", "even", SLOW / apart[0] / apart[1]),
         ("'even' is a share of today's slowness, and the slow worker is 3 times slower", "even", 1 / lead),
     )
     answer.end()

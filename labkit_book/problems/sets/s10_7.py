@@ -21,14 +21,6 @@ from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, same_array
 from labkit_book.problems.sets import Array, as_if, derived, each_rank, talked
 
-
-def _largest(x: Array, k: int) -> Array:
-    """Of each row the k largest in size, in their places; the rest is zero."""
-    out, at = np.zeros_like(x), np.argsort(-np.abs(x), axis=-1, kind="stable")[..., :k]
-    np.put_along_axis(out, at, np.take_along_axis(x, at, -1), -1)
-    return out
-
-
 # -- 1: four bits that lose nothing ----------------------------------------------------------------------------------
 
 
@@ -114,7 +106,8 @@ def _hooked(
                 at = (rank, key(i, len(g)))
                 old = memory.get(at, g * 0)
                 x = g + remember * (old if len(old) == len(g) else 0)
-                said[rank] = _largest(x, k)
+                rest = np.argsort(-np.abs(x), kind="stable")[k:]  # all but the k largest in size
+                said[rank] = np.where(np.isin(np.arange(len(x)), rest), 0, x)
                 memory[at] = streams[rank][t + 1][i] if alias and t < last else x - said[rank]
             out.append(np.mean(said, axis=0))
     return out

@@ -59,10 +59,6 @@ def _overlap_judge(answer: Any) -> None:
 # -- 2: what a worker keeps, and holds for a moment -----------------------------------------------------------------
 
 
-def _bytes(p: float, g: float, s: float, K: int) -> list[float]:
-    return [p + g + s, p + g + s / K, p + (g + s) / K, (p + g + s) / K]
-
-
 def _memory(rng: np.random.Generator) -> Iterator[Case]:
     kinds = (
         ("mixed precision", (2, 2, 12)), ("single precision", (4, 4, 8)),
@@ -71,7 +67,7 @@ def _memory(rng: np.random.Generator) -> Iterator[Case]:
     for label, (p, g, s) in kinds:
         P, K = int(rng.integers(1, 80)) * 10**9, int(rng.integers(2, 65))
         u = float(rng.uniform(0.1, 0.9)) * p / (2 * p + g)
-        kept = P * np.array(_bytes(p, g, s, K))
+        kept = P * np.array([p + g + s, p + g + s / K, p + (g + s) / K, (p + g + s) / K])
         moment = u * P * (2 * p + g)
         right = {"kept": kept, "peak": kept[3] + moment, "share": p / (2 * p + g)}
         right["workers"] = p / (p - u * (2 * p + g))
