@@ -66,7 +66,6 @@ def _hook_case(rng: np.random.Generator, K: int, world: str = "simulated", k: in
     streams = [[[rng.standard_normal(m) * scale[:m] for m in ms] for ms in layout] for _ in range(K)]
     most = sum(2 * (K - 1) * 8 * -(-m // K) for ms in layout[:2] for m in ms) + (T - 2) * 3 * (K - 1) * 16 * k
     right = _hooked(streams, k)
-
     judge = partial(_exchanged, most=most)
     wrong = {
         "One memory serves two buckets of one length here: what one left out is sent as the other's.":
@@ -191,7 +190,6 @@ def _clients(rng: np.random.Generator) -> Iterator[Case]:
         even, most = np.full(K, 1 / K), int(Hs.max())
         met = partial(_met, A, m, Hs, *rest)
         right, also = met(Hs, p, p), met(Hs, p, even)  # both come to rest where they should
-
         judge = partial(_rested, sent=meetings * 4 * (K - 1) * 8 * -(-d // K))
         alike = "The clients' slopes count alike in their mean, however many rows each client has."
         wrong = (
@@ -207,6 +205,7 @@ def _clients(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _rested(right: Array, run: Run, sent: int, also: Array | None = None) -> None:
+    """sent: bytes, at most. also: a w that is right as well."""
     talked(run, sent, "two ring all-reduces of d numbers at each meeting", "where it is")
     with suppress(Wrong):
         return each_rank(run, right if also is None else also, "w")
