@@ -1,9 +1,7 @@
 """A character-level language model: a small decoder-only transformer (Vaswani et al. 2017).
 
-Characters and places become vectors of ``width`` numbers. Each block lets every place look back at those before it (causal
-self-attention), then works on each place alone (a network of one hidden layer), and adds both to what was there; each half
-begins with a normalisation (Radford et al. 2019). A last linear layer scores the next character. Nearly all of the P
-parameters are in the blocks: 12 layers width^2.
+Each block begins both of its halves with a normalisation (Radford et al. 2019). Nearly all parameters are in the blocks:
+12 layers width^2.
 
 Symbols: V characters, b windows, ``length`` places in a window.
 """

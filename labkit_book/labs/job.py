@@ -3,9 +3,8 @@
     torchrun --standalone --nproc-per-node=2 --max-restarts=2 -m labkit_book.labs.job --directory /tmp/job
 
 Synchronous jobs have no spare: when one worker dies, torchrun ends the others and starts all of them again, and each
-start continues from the newest whole checkpoint (``checkpoint``). A step is a function of the checkpoint and its number:
-batch t is drawn from ``np.random.default_rng([seed, epoch])``, so that no batch is lost or seen twice, and the job ends
-with the same bits as one that nobody disturbed. Only rank 0 reads and writes checkpoints, so hosts need share no disk.
+start continues from the newest whole checkpoint (``checkpoint``). A step is a function of the checkpoint and its number, so
+the job ends with the same bits as one that nobody disturbed. Only rank 0 reads and writes: hosts need share no disk.
 
 It learns scikit-learn's handwritten digits with torch's DistributedDataParallel and AdamW; every rank takes its share of
 each batch. To see it survive, let a rank kill itself: ``--kill-rank 1 --kill-at 17 31``, one step for each start.

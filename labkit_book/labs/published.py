@@ -1,9 +1,7 @@
 """Published efficiencies of data-parallel training on several hosts, and what the planner says of each; for lab 10.10.
 
 What is in ``published.toml``, and how it was split, says its head. One rule feeds all rows: the data sheet's rates, the
-transport, the batch of a GPU, and the rate of the base. Beside the plan stand three predictions that anybody could make:
-that a sum gets all of the rate and nothing overlaps, that every row scales perfectly, and the one constant that suits these
-rows best.
+transport, the batch of a GPU, and the rate of the base.
 
 Symbols: K workers, b examples of each; efficiency: examples per second of a worker among K over those among the base.
 """

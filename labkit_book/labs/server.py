@@ -102,8 +102,10 @@ def _serve(
     received = np.zeros(K, dtype=np.int64)
     iterates, applied_s = [w], list[float]()
     log: list[tuple[int, int, int, float]] = []  # update, worker, its step, the version it read
-    collected: list[tuple[float, Array]] = []  # (examples, gradient) of the update to come
-    waiting: list[int] = []
+    collected, waiting = (
+        list[tuple[float, Array]](),
+        list[int](),
+    )  # (examples, gradient) of the update to come
     while working:
         k = comm.recv_any(inbox) - 1
         waiting.append(k)
@@ -123,9 +125,8 @@ def _serve(
                     working -= over
                     comm.send(np.append(w, -1 if over else len(applied_s)), k + 1)
                     waiting.remove(k)
-    place = machine.describe() if comm.measured else "simulated"
     into, rank, step, read = np.array(log, dtype=np.int64).T
-    said = f"parameter server, {place}"
+    said = f"parameter server, {machine.describe() if comm.measured else 'simulated'}"
     updates = Updates(K, into, rank, step, read, np.array(applied_s), comm.measured, said)
     return Served(np.array(iterates), updates)
 

@@ -1,5 +1,5 @@
 """The problem sets, a file each; and here what several share: how rows are dealt out, what is asked of every rank, steps of
-a derivation.
+a derivation. Judges compute what is right from the questions, or from a student's own data: no solution stands here.
 
 It stands here because every other file of this folder is a set, and the folder as a whole is out of sight of answers.
 """

@@ -1,9 +1,7 @@
 """Problem set 10.1: empirical risk minimisation, the gradient is a sum.
 
-The judges compute what is right from all rows at once (Bottou, Curtis and Nocedal 2018, section 2); the tilted loss is that
-of Li, Beirami, Sanjabi and Smith (2021). No solutions here.
-
-Symbols: K workers, N rows in all, w (d,), l2 the penalty, ``tau`` the tilt of the loss.
+Sources: Bottou, Curtis and Nocedal 2018, section 2; Li, Beirami, Sanjabi and Smith 2021 (the tilted loss). Symbols: K
+workers, N rows in all, w (d,), l2 the penalty, ``tau`` the tilt of the loss.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Problem set 10.10: choosing a configuration.
 
-The judges compute what is right from the questions, or from what a student has measured: time to accuracy as steps times
-seconds (McCandlish et al. 2018, section 2, for the steps), the tie of two straight lines in 1 / beta, what a log says of a
-step that waits for the last, and order statistics (David and Nagaraja 2003, section 7.2). No solutions here.
-
-Symbols: K workers, b examples each, B = K b, S_min and B_crit of the hyperbola, alpha and beta of a link, T steps; f, how
-many times the steps a method needs; c its seconds and n its bytes of a step.
+Sources: McCandlish et al. 2018, section 2 (steps), David and Nagaraja 2003, section 7.2 (order statistics). Symbols: K
+workers, b examples each, B = K b, S_min and B_crit of the hyperbola, alpha and beta of a link, T steps; f, how many times
+the steps a method needs; c its seconds and n its bytes of a step.
 """
 
 from __future__ import annotations

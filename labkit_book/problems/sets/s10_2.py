@@ -1,9 +1,7 @@
 """Problem set 10.2: mini-batch SGD, its noise, its ball, and what a bigger batch buys.
 
-The judges compute what is right from all examples (Cochran 1977, theorem 2.2; McCandlish et al. 2018, section 2), or from
-second moments of the iterates (Bach and Moulines 2013; of their averages: Polyak and Juditsky 1992). No solutions here.
-
-Symbols: N examples, b per batch, K workers, B = K b, ``eta`` the learning rate, w (d,).
+Sources: Cochran 1977, theorem 2.2; McCandlish et al. 2018, section 2; Bach and Moulines 2013; Polyak and Juditsky 1992
+(averages). Symbols: N examples, b per batch, K workers, B = K b, ``eta`` the learning rate, w (d,).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Problem set 10.3: synchronous SGD, exact, at the price of a barrier.
 
-The judges compute what is right from the questions: the gradient of all rows at once (Bottou, Curtis and Nocedal 2018,
-section 4), order statistics (David and Nagaraja 2003), backup workers (Chen et al. 2016), the ring's time (Patarasuk and
-Yuan 2009). No solutions here.
-
-Symbols: K workers, b_k rows on worker k, M their sum, w (d,), ``eta`` the learning rate, P parameters.
+Sources: Bottou, Curtis and Nocedal 2018, section 4; David and Nagaraja 2003 (order statistics), Chen et al. 2016 (backup
+workers), Patarasuk and Yuan 2009 (ring). Symbols: K workers, b_k rows on worker k, M their sum, w (d,), ``eta`` the
+learning rate, P parameters.
 """
 
 from __future__ import annotations

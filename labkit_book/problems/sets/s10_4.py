@@ -1,10 +1,7 @@
 """Problem set 10.4: asynchronous SGD.
 
-The judges compute what is right from the questions: staleness by counting versions, rates of workers that don't wait and
-of a busy server (Dean et al. 2012). Measurements are judged by their own data. No solutions here.
-
-Symbols: K workers (ranks 1 to K; rank 0 is the server), T steps, U updates, w (d,), ``tau`` staleness, ``eta`` the learning
-rate, m of d features.
+Source: Dean et al. 2012 (workers that don't wait, and a busy server). Symbols: K workers (ranks 1 to K; rank 0 is the
+server), T steps, U updates, w (d,), ``tau`` staleness, ``eta`` the learning rate, m of d features.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Problem set 10.6: stale gradients, from the largest step to seconds on one clock.
 
-Sources: Levin and May 1976 (delays), Jury's conditions for a quadratic, Zhang et al. 2016 (aware of
-staleness), Chen et al. 2016 (backup workers). Measurements are judged by their own data. No solutions here.
-
-Symbols: K workers, T steps, U updates, ``tau`` staleness in versions, w (d,), ``eta`` the learning rate, L the largest
-curvature, a the share of fresh gradient. Times are seconds.
+Sources: Levin and May 1976 (delays), Jury's conditions for a quadratic, Zhang et al. 2016 (aware of staleness), Chen et al.
+2016 (backup workers). Symbols: K workers, T steps, U updates, ``tau`` staleness in versions, w (d,), ``eta`` the learning
+rate, L the largest curvature, a the share of fresh gradient. Times are seconds.
 """
 
 from __future__ import annotations

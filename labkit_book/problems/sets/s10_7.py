@@ -1,9 +1,7 @@
 """Problem set 10.7: fewer bytes.
 
-The judges compute what is right from the questions: top-k with and without a memory (Karimireddy et al. 2019), the bytes of
-a ring and of a gather, local steps (Stich 2019), control variates (Karimireddy et al. 2020), DiLoCo (2023).
-
-Symbols: d coordinates, k coordinates kept, K workers, H local steps, alpha and beta of a link.
+Sources: Karimireddy et al. 2019 (memory), Stich 2019 (local steps), Karimireddy et al. 2020 (control variates), DiLoCo
+(2023). Symbols: d coordinates, k coordinates kept, K workers, H local steps, alpha and beta of a link.
 """
 
 from __future__ import annotations

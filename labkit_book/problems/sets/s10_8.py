@@ -1,9 +1,7 @@
 """Problem set 10.8: large batches.
 
-The judges compute what is right from the questions: the largest eigenvalue of a Hessian that is known, Goyal et
-al. 2017 (sections 2 and 3), McCandlish et al. 2018 (section 2.4), and paired differences.
-
-Symbols: K workers, b examples each, B = K b, ``eta`` the learning rate, m the momentum, v a velocity, S steps.
+Sources: Goyal et al. 2017, sections 2 and 3; McCandlish et al. 2018, section 2.4. Symbols: K workers, b examples each,
+B = K b, ``eta`` the learning rate, m the momentum, v a velocity, S steps.
 """
 
 from __future__ import annotations

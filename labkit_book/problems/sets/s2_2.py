@@ -1,8 +1,7 @@
-"""Set 2.2, barriers: what hurts whom, a leak in the slack, a hiccup under overlap, whom to blame, three supersteps of a real
-machine, and where to cut.
+"""Problem set 2.2: barriers, overlap, and whom to blame.
 
-Sources: Valiant 1990 (BSP), Ho et al. 2013 (SSP), Li et al. 2020, section 3.2.3 (overlap). No solutions here.
-Symbols: K workers, T steps, S synchronisation points, L buckets, s ``slack``. Times are seconds.
+Sources: Valiant 1990 (BSP), Ho et al. 2013 (SSP), Li et al. 2020, section 3.2.3 (overlap). Symbols: K workers, T steps, S
+synchronisation points, L buckets, s ``slack``. Times are seconds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Problem set A: sharded synchronous training.
 
-What is right is computed from the questions, or from the student's own data: overlap (Li et al. 2020, section 3.2), ZeRO's
-memory and volume (Rajbhandari et al. 2020, sections 3.1, 5 and 7), Adam (Kingma and Ba 2015), the ring's bytes.
-
-Symbols: K workers, P parameters, n elements; chunk r is elements r n // K to (r + 1) n // K and belongs to rank r; p, g, s
-bytes of a parameter, its gradient, its optimizer state. No solutions here.
+Sources: Li et al. 2020, section 3.2 (overlap), Rajbhandari et al. 2020, sections 3.1, 5 and 7 (ZeRO), Kingma and Ba 2015
+(Adam). Symbols: K workers, P parameters, n elements; chunk r is elements r n // K to (r + 1) n // K and belongs to rank r;
+p, g, s bytes of a parameter, its gradient, its optimizer state.
 """
 
 from __future__ import annotations

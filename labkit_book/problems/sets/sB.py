@@ -1,9 +1,6 @@
 """Problem set B: failures.
 
-What is right is computed from the questions, or from what a student has measured: first-order costs of checkpoints (Young
-1974; Daly 2006), what a POSIX rename and fsync promise (POSIX.1-2017), torch's own optimizer and generator, binomial tails
-and the sign test (Conover 1999, section 3.4). No solutions here.
-
+Sources: Young 1974 and Daly 2006 (checkpoints), POSIX.1-2017 (rename and fsync), Conover 1999, section 3.4 (sign test).
 Symbols: K workers, M the mean time between failures of the whole job, delta = ``delta_s`` a checkpoint stops the job, tau =
 ``interval_s`` of work between checkpoints. Seconds.
 """
