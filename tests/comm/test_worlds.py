@@ -1,7 +1,5 @@
 """The same function text in both worlds: same results, same bits, same bytes, and times that mean what they say."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """A checkpoint is whole or refused, whatever happened to the one who wrote it."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
