@@ -96,14 +96,6 @@ def ran() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture(scope="session")
-def under_torchrun(ran: Callable[..., Any]) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`under_torchrun(script, timeout, **options)`: two processes of it, one thread each, that import this labkit."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return lambda script, timeout, **options: ran([*torchrun, script], timeout=timeout, env=env, **options)
-
-
-@pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that the book offers."""
     return build.make_wheel(tmp_path_factory.mktemp("wheel"))

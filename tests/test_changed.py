@@ -1,7 +1,5 @@
 """`make check` finds the tests and pages that a change can break."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The doctor looks, measures, says what is missing and what that costs, and survives any patient."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Intervals hold what they promise, arriving means staying, and a grid says where its best lies."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a benchmark prints is what it keeps, and the book reads it."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """The page about performance shows what the benchmarks have stored, ratios and verdicts included."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The audit says what the labs say: no claim without a verdict, no verdict without a cell that ran."""
 
-from __future__ import annotations
-
 import claims as tool
 import nbformat
 import pytest

@@ -1,7 +1,5 @@
 """Every objective of every lab has an exercise as deep as its verb, every exercise an objective; a gap is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import objectives as coverage

@@ -1,7 +1,5 @@
 """The page about GPUs says what was recorded, and that nothing was where nothing was."""
 
-from __future__ import annotations
-
 import re
 
 import contents

@@ -1,7 +1,5 @@
 """Page 10.8, layer by layer: its LARS and LAMB are pytorch_optimizer's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import myst

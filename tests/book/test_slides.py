@@ -1,7 +1,5 @@
 """Every lab gives slides, in which no directive or role stands as raw text and every figure says what it shows."""
 
-from __future__ import annotations
-
 import re
 
 import contents

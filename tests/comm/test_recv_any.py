@@ -1,7 +1,5 @@
 """recv_any: whoever comes first, the same rules in every world."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tensors in shared memory reach worker processes as the same memory, and nothing of it is left behind."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

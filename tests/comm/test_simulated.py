@@ -1,7 +1,5 @@
 """The simulated world carries thousands of workers, and each of them notices nothing of the others."""
 
-from __future__ import annotations
-
 import contextvars
 import sys
 import textwrap

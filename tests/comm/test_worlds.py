@@ -1,8 +1,7 @@
 """The same function text in both worlds: same results, same bits, same bytes, and times that mean what they say."""
 
-from __future__ import annotations
-
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -228,14 +227,15 @@ def test_a_pool_serves_many_launches_and_refuses_another_k_and_life_after_failur
 
 
 @pytest.mark.processes
-def test_under_torchrun_the_same_launch_uses_the_group_it_finds(under_torchrun, tmp_path):
+def test_under_torchrun_the_same_launch_uses_the_group_it_finds(ran, tmp_path):
     script = tmp_path / "job.py"
     script.write_text(
         "import numpy as np\nfrom labkit import launch\nfrom labkit.collectives import ring\n"
         "run = launch(lambda c: float(ring.allreduce(c, np.full(4, 1.0 + c.rank))[0]), 2, world='processes')\n"
         "import os; os.write(1, f'got {run.results} {run.bytes_sent.tolist()}\\n'.encode())\n"
     )
-    done = under_torchrun(script, timeout=120)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = ran([*torchrun, script], timeout=120)
     assert done.stdout.count("got [3.0, 3.0] [32, 32]") == 2, done.stdout + done.stderr
 
 

@@ -1,7 +1,5 @@
 """The labs' cells that start processes or ask for a device, on pretended GPUs; on GPUs, `make gpu` runs them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`make gpu`: whatever one of its parts does, the others run, and the file says what became of each."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

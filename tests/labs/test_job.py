@@ -1,7 +1,5 @@
 """A job under torchrun: killed, restarted, and none the worse; on one host and on two."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The parameter server: it does what its log says, and its log is that of the policy's recurrence."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What benchmarks print is read as it stands, and what is predicted from it holds as often as it says."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from pathlib import Path

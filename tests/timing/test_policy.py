@@ -1,7 +1,5 @@
 """Barrier policies: their texts and doors, and each recurrence against another way to the same times."""
 
-from __future__ import annotations
-
 import heapq
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The straggler recorder names the slow rank, several, nobody, or the link; and costs next to nothing."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing, contextmanager
 from types import SimpleNamespace

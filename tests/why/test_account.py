@@ -1,7 +1,5 @@
 """Why isn't it faster? The account adds up whatever was recorded, planted causes are named, and asking changes nothing."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
