@@ -59,7 +59,7 @@ class Puzzle:
             raise Wrong(seen.fault)
         took = round(seen.took, 9)
         parts = {
-            "the rules": True,
+            "it keeps the rules": True,
             f"at most {self.good:g}": took <= self.good,
             f"the bound {self.bound:g}": took <= self.bound,
         }
