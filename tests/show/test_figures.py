@@ -99,8 +99,6 @@ def test_without_anywidget_the_still_picture_says_how_it_moves(
         ("compressors", {"curves": (RUN,)}, "curves must be"), ("compressors", {}, "curves must be"),
         ("compressors", {"curves": (RUN, "top")}, "curves must be"),
         ("compressors", {"curves": (RUN, RUN), "target": 0}, "target must be"),
-        ("sketch", {"truth": (1, 2)}, "truth must hold"), ("sketch", {"high": 3.0}, "low and high must"),
-        ("sketch", {"x": (1, 1)}, "x must hold"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_in_one_sentence(name: str, given: dict, words: str) -> None:
