@@ -57,7 +57,7 @@ class Cluster(NamedTuple):
             return Exchange(0.0, 0.0, "none")
         if self.sweep is not None and algorithm == "best":  # its latency is what the shortest vector took
             shortest = min(n for _, n, _ in self.sweep.points)
-            seconds, least = (self.sweep.predict(K, n).seconds for n in (nbytes, shortest))
+            seconds, least = (self.sweep.seconds(K, n) for n in (nbytes, shortest))
             return Exchange(min(least, seconds), max(0.0, seconds - least), "measured")
         if algorithm == "torus" and K % self.per_host:
             raise ValueError(f"a torus takes full hosts of {self.per_host} workers, got K = {K}")

@@ -18,7 +18,7 @@ def as_text(made: Plan) -> str:
     best, ranked, case = made.best(), made.ranking, made.case
     lines = [_wrapped(_answer(made))]
     for K in case.K_workers:
-        doubt = case.sweep.predict(K, case.nbytes).doubt if case.sweep and K > 1 else ""
+        doubt = case.sweep.doubt(K, case.nbytes) if case.sweep and K > 1 else ""
         lines += [_wrapped(f"Warning: {doubt}")] if doubt else []
     lines += ["", "Every method with its best K:", *_table(made, ranked)]
     lines += ["", f"{best.name} with every K:", *_table(made, made.of(best.name)), "", _wrapped(_LEGEND)]
