@@ -58,14 +58,8 @@ class Curve:
             now = float(sent_bytes(*exchange, t).max()), float(rounds), float(port)
             if not costs or costs[-1][1:] != now:
                 costs.append((t, *now))
-        coding_s = float(f"{self.coding_s:.4g}")
-        return {
-            "name": self.name,
-            "loss": self.loss,
-            "costs": costs,
-            "coding_s": coding_s,
-            "every": self.every,
-        }
+        coding = float(f"{self.coding_s:.4g}")
+        return {"name": self.name, "loss": self.loss, "costs": costs, "coding_s": coding, "every": self.every}
 
 
 @dataclass(frozen=True, repr=False)
