@@ -31,10 +31,6 @@ class Exchange(NamedTuple):
     def seconds(self) -> float:
         return self.latency_s + self.bandwidth_s
 
-    def times(self, share: float) -> Exchange:
-        """``share`` as much of both parts."""
-        return Exchange(share * self.latency_s, share * self.bandwidth_s)
-
 
 class Cluster(NamedTuple):
     """``per_host`` workers on each host (the last may have fewer), joined by ``inside``, and the hosts by ``link``.

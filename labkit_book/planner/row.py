@@ -138,16 +138,17 @@ class Row:
         if policy == Synchronous():
             wait = max(t * _slowest(case.law, self.K), mean) - mean
             if self._buckets and sent.seconds > 0:
-                sent = sent.times(self._not_hidden(sent.seconds) / sent.seconds)
+                shown = self._not_hidden(sent.seconds) / sent.seconds
+                return Step(mean, wait, *(shown * s for s in sent))
             return Step(mean, wait, *sent)
         every = policy.H if isinstance(policy, LocalSteps) else 1
         slack = policy.slack if isinstance(policy, StaleSynchronous) else 0
         whole = t * estimate(case.law, self.K, lambda X: policy.ends(X, sent.seconds / t), every, slack)
-        sent = sent.times(1 / every)
-        busy = whole - sent.seconds
+        latency, bandwidth = (1 / every * s for s in sent)
+        busy = whole - (latency + bandwidth)
         compute = min(mean, busy)  # a late worker's dropped work does not lengthen the round
         wait = 0.0 if math.isclose(compute, busy, rel_tol=1e-9) else busy - compute  # rounding is not waiting
-        return Step(busy - wait, wait, *sent)
+        return Step(busy - wait, wait, latency, bandwidth)
 
     @property
     def time_s(self) -> float:
