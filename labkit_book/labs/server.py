@@ -122,9 +122,8 @@ def _serve(
                     working -= over
                     comm.send(np.append(w, -1 if over else len(applied_s)), k + 1)
                     waiting.remove(k)
-    place = machine.describe() if comm.measured else "simulated"
     into, rank, step, read = np.array(log, dtype=np.int64).T
-    said = f"parameter server, {place}"
+    said = f"parameter server, {machine.describe() if comm.measured else 'simulated'}"
     updates = Updates(K, into, rank, step, read, np.array(applied_s), comm.measured, said)
     return Served(np.array(iterates), updates)
 

@@ -110,11 +110,7 @@ class Steps:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Steps:
         """What ``save`` wrote. ValueError, in a sentence, for a file that is something else; OSError where there is none."""
-        with open(path, "rb") as file:
-            is_npz = zipfile.is_zipfile(file)
         try:
-            if not is_npz:
-                raise ValueError("no npz file")
             with np.load(path, allow_pickle=False) as file:
                 if str(file["format"]) != _FORMAT:
                     raise ValueError("another format")

@@ -85,6 +85,4 @@ class Compressors(Figure):
             raise ValueError(f"curves must be 2 to {_MOST} runs, each a Curve, got {self.curves!r:.100}")
 
     def state(self) -> dict[str, Any]:
-        settings = ("against", "target", "beta", "alpha", "compute_s", "coding")
-        curves = [run.data() for run in self.curves]
-        return {"curves": curves, **{name: getattr(self, name) for name in settings}}
+        return {**super().state(), "curves": [run.data() for run in self.curves]}
