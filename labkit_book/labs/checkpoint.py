@@ -14,7 +14,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +22,6 @@ from typing import Any
 import torch
 
 _FORMAT = "labkit checkpoint 1"
-_NAME = re.compile(r"step-(\d{12})\.ckpt")
 
 
 class CorruptCheckpoint(ValueError):
@@ -63,7 +61,7 @@ def save(directory: str | os.PathLike[str], step: int, state: Any) -> Path:
 
 def saved(directory: str | os.PathLike[str]) -> list[Path]:
     """The checkpoints in a directory, the oldest first; none if there is no such directory."""
-    return sorted(path for path in Path(directory).glob("step-*.ckpt") if _NAME.fullmatch(path.name))
+    return sorted(Path(directory).glob(f"step-{'[0-9]' * 12}.ckpt"))
 
 
 def load(path: str | os.PathLike[str]) -> tuple[int, Any]:

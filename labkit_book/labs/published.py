@@ -153,7 +153,6 @@ def errors(found: Sequence[Published]) -> dict[str, FloatArray]:
 def pairs(found: Sequence[Published]) -> list[tuple[Published, Published]]:
     """(row, measured row): each with the row of its series that has the fewest workers, where that has fewer than it."""
     first: dict[str, Published] = {}
-    for each in found:
-        least = first.setdefault(each.series, each)
-        first[each.series] = min(least, each, key=lambda row: row.K_workers)
+    for each in sorted(found, key=lambda row: row.K_workers):
+        first.setdefault(each.series, each)
     return [(each, first[each.series]) for each in found if each.K_workers > first[each.series].K_workers]

@@ -1,9 +1,8 @@
 """A parameter server: the parameters w live with rank 0, workers push gradients and pull w.
 
-Downpour SGD (Dean et al. 2012, *Large scale distributed deep networks*, section 4.1) with n_push = n_fetch = 1, and the
-same with a barrier, or with slack. Rank 0 is the server and computes no gradients, so K workers need K + 1 ranks;
-worker k is rank k + 1.
-A step is one message each way, float64:
+Downpour SGD (Dean et al. 2012, *Large scale distributed deep networks*, section 4.1) with n_push = n_fetch = 1, and the same
+with a barrier, or with slack. Rank 0 is the server and computes no gradients, so K workers need K + 1 ranks; worker k is
+rank k + 1. A step is one message each way, float64:
 
     push  [g, version read, examples]          pull  [w, version, or -1 when there is nothing more to do]
 

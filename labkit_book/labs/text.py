@@ -18,7 +18,7 @@ from labkit.checks import integer
 from labkit_book.labs import data_file
 
 Ids = NDArray[np.uint8]
-Windows = NDArray[np.int64]
+Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Text(NamedTuple):
@@ -55,9 +55,7 @@ def shakespeare() -> Text:
     return whole._replace(train=ids[:cut], validation=ids[cut:])
 
 
-def windows(
-    ids: ArrayLike, length: int, b: int, rng: np.random.Generator
-) -> Iterator[tuple[Windows, Windows]]:
+def windows(ids: ArrayLike, length: int, b: int, rng: np.random.Generator) -> Iterator[Batch]:
     """Batches without end: x (b, length) and y (b, length), where y is what follows each character of x.
 
     Windows start anywhere in ``ids`` (n,), drawn from ``rng``: a rank that shall see text of its own brings a generator of
@@ -70,7 +68,7 @@ def windows(
             f"ids must be more than length = {length} numbers in a row, got shape {source.shape}"
         )
 
-    def batch() -> tuple[Windows, Windows]:
+    def batch() -> Batch:
         begin = rng.integers(source.size - length, size=(b, 1))
         window = source[begin + np.arange(length + 1)].astype(np.int64)
         return window[:, :-1], window[:, 1:]

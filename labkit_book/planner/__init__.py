@@ -9,12 +9,12 @@
 
 from labkit_book.planner.case import Case
 from labkit_book.planner.method import Method, parse_method
-from labkit_book.planner.plan import Plan, break_even, plan, verdict
+from labkit_book.planner.plan import Plan, break_even, plan
 from labkit_book.planner.row import Row, Step
 from labkit_book.planner.sensitivity import Flip, sensitivity
 from labkit_book.planner.sweep import Sweep, read_sweep
 
 __all__ = [
     "Case", "Flip", "Method", "Plan", "Row", "Step", "Sweep", "break_even",
-    "parse_method", "plan", "read_sweep", "sensitivity", "verdict",
+    "parse_method", "plan", "read_sweep", "sensitivity",
 ]  # fmt: skip

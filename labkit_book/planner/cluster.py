@@ -22,19 +22,14 @@ ON_HOSTS = ("ring", "hierarchical", "torus")
 
 
 class Exchange(NamedTuple):
-    """Seconds of a collective, in two parts, and the algorithm that it is done by."""
+    """Seconds of a collective, in two parts."""
 
     latency_s: float
     bandwidth_s: float
-    algorithm: str
 
     @property
     def seconds(self) -> float:
         return self.latency_s + self.bandwidth_s
-
-    def times(self, share: float) -> Exchange:
-        """``share`` as much of both parts."""
-        return Exchange(share * self.latency_s, share * self.bandwidth_s, self.algorithm)
 
 
 class Cluster(NamedTuple):
@@ -54,26 +49,26 @@ class Cluster(NamedTuple):
     def allreduce(self, K: int, nbytes: float, algorithm: str = "best") -> Exchange:
         """The all-reduce of a vector of ``nbytes`` bytes. algorithm: one of those above, or the best of them."""
         if K == 1:
-            return Exchange(0.0, 0.0, "none")
+            return Exchange(0.0, 0.0)
         if self.sweep is not None and algorithm == "best":  # its latency is what the shortest vector took
             shortest = min(n for _, n, _ in self.sweep.points)
-            seconds, least = (self.sweep.predict(K, n).seconds for n in (nbytes, shortest))
-            return Exchange(min(least, seconds), max(0.0, seconds - least), "measured")
+            seconds, least = (self.sweep.seconds(K, n) for n in (nbytes, shortest))
+            return Exchange(min(least, seconds), max(0.0, seconds - least))
         if algorithm == "torus" and K % self.per_host:
             raise ValueError(f"a torus takes full hosts of {self.per_host} workers, got K = {K}")
         left_out = {"ring"} if self.in_turn and K > self.per_host > 1 else set()
         left_out |= {"torus"} if K % self.per_host else set()
         offered = {name: form for name, form in self._forms.items() if name not in left_out}
         name = best(K, nbytes, self.link, offered) if algorithm == "best" else algorithm
-        return self._split(name, lambda each: evaluate(each._forms[name], K, nbytes, each.link))
+        return self._split(lambda each: evaluate(each._forms[name], K, nbytes, each.link))
 
     def push_pull(self, K: int, nbytes: float) -> Exchange:
         """A push of a gradient to servers sharded over all K workers, and a pull of the parameters: with hosts of L
         workers each port carries L (K - L) messages of n / K bytes, twice."""
         L, part = self.per_host, nbytes / K
         if 1 < L < K:
-            return self._split("servers", lambda each: 2 * L * (K - L) * each._slowest(K, part).seconds(part))
-        return self._split("servers", lambda each: server.time(K, nbytes, each._slowest(K, part)))
+            return self._split(lambda each: 2 * L * (K - L) * each._slowest(K, part).seconds(part))
+        return self._split(lambda each: server.time(K, nbytes, each._slowest(K, part)))
 
     @property
     def _forms(self) -> dict[str, Form]:
@@ -96,8 +91,8 @@ class Cluster(NamedTuple):
             return self.inside
         return max(self.link, self.inside, key=lambda link: link.seconds(message))
 
-    def _split(self, algorithm: str, seconds: Callable[[Cluster], float]) -> Exchange:
+    def _split(self, seconds: Callable[[Cluster], float]) -> Exchange:
         """What would be left of ``seconds(cluster)`` if all its links had bandwidth without limit, and the rest."""
         endless = Cluster(Link(self.link.alpha, math.inf), Link(self.inside.alpha, math.inf), self.per_host)
         latency = float(seconds(endless))
-        return Exchange(latency, max(0.0, float(seconds(self)) - latency), algorithm)
+        return Exchange(latency, max(0.0, float(seconds(self)) - latency))

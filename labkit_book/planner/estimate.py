@@ -33,16 +33,15 @@ def estimate(law: Fleet, K: int, ends: Callable[[FloatArray], FloatArray], every
     if steps > STEPS_MAX:
         got = f"K = {K} times {before + after} steps: take fewer workers, a smaller H or less slack"
         raise ValueError(f"K must leave at most {STEPS_MAX} steps to simulate in all, got {got}")
-    base = law.base if isinstance(law, OneStraggler) else law
-    R = 1 if isinstance(base, Constant) else int(np.clip(DRAWS // steps, 4, 32))
-    at = ends(_times(law, K, before + after, R))
+    at = ends(_times(law, K, before + after))
     return float(np.mean(at[-1] - at[before - 1]) / after)
 
 
 @lru_cache(maxsize=4)
-def _times(law: Fleet, K: int, T: int, R: int) -> FloatArray:
+def _times(law: Fleet, K: int, T: int) -> FloatArray:
     """(K, T, R) seeded draws, read-only: all methods see the same, and turning the slowdown draws nothing anew."""
     base = law.base if isinstance(law, OneStraggler) else law
+    R = 1 if isinstance(base, Constant) else int(np.clip(DRAWS // (K * T), 4, 32))
     rng, X = np.random.default_rng(SEED), np.empty((R, T, K))
     for t in range(T):
         X[:, t] = base.worker(0).sample(rng, (K, R)).T

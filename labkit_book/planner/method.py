@@ -39,8 +39,7 @@ class Method:
     buckets: > 0: the gradient is summed in as many equal ones while the backward pass goes on (Li et al. 2020, section
     3.2.3). bucket_MB: > 0: in as many as it takes when each has so many 1e6 bytes, or at once where that is sooner. These
     are for plain synchronous training only. stage: 1 to 3: what ZeRO shards over the workers (`memory.py`). steps_factor:
-    how many times the steps of sync are needed, > 0.
-    ValueError for anything else.
+    how many times the steps of sync are needed, > 0. ValueError for anything else.
     """
 
     policy: Policy = field(default_factory=Synchronous)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from labkit.checks import one_of
 from labkit_book.planner.case import Case
-from labkit_book.planner.row import MEANING, Row
+from labkit_book.planner.row import Row
 
 #: What "best" may mean: the powers of (seconds, workers) in the number that is to be small; price is worker-seconds times a
 #: constant. At the knee one per cent of time costs one per cent of money.
@@ -66,14 +66,6 @@ def plan(case: Case, **changes: Any) -> Plan:
             f"layers or operations over workers is not planned here: Megatron-LM, DeepSpeed and torchtitan do it"
         )
     return Plan(case, rows, left_out)
-
-
-def verdict(made: Plan) -> str:
-    """Who is best, with how many workers, and why, in a sentence."""
-    row = made.best()
-    part, share = max(row.shares.items(), key=lambda each: each[1])
-    why = f"{100 * share:.0f} % of its bill is {MEANING[part]}"
-    return f"{row.name} with K = {row.K} has the least time; {why}."
 
 
 def break_even(made: Plan) -> list[_Even]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
-from labkit_book.planner.plan import Plan, break_even, verdict
-from labkit_book.planner.row import Row
+from labkit_book.planner.plan import Plan, break_even
+from labkit_book.planner.row import MEANING, Row
 from labkit_book.planner.sensitivity import DIALS, sensitivity
 
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
@@ -18,15 +18,17 @@ def as_text(made: Plan) -> str:
     best, ranked, case = made.best(), made.ranking, made.case
     lines = [_wrapped(_answer(made))]
     for K in case.K_workers:
-        doubt = case.sweep.predict(K, case.nbytes).doubt if case.sweep and K > 1 else ""
+        doubt = case.sweep.doubt(K, case.nbytes) if case.sweep and K > 1 else ""
         lines += [_wrapped(f"Warning: {doubt}")] if doubt else []
     lines += ["", "Every method with its best K:", *_table(made, ranked)]
     lines += ["", f"{best.name} with every K:", *_table(made, made.of(best.name)), "", _wrapped(_LEGEND)]
     lines += [_wrapped(f"Left out: {row.name} with K = {row.K}: {row.refusal}.") for row in made.left_out]
     assumed = [f"  {row.name:<16} {row.method.assumption}" for row in ranked]
     lines += ["", "What is assumed of the number of steps:", *assumed]
+    part, most = max(best.shares.items(), key=lambda each: each[1])
+    why = f"{best.name} with K = {best.K} has the least time; {100 * most:.0f} % of its bill"
     bill = ", ".join(f"{name} {100 * share:.1f} %" for name, share in best.shares.items() if share >= 0.0005)
-    lines += ["", _wrapped(f"Why: {verdict(made)}"), _wrapped(f"Its bill: {bill}.")]
+    lines += ["", _wrapped(f"Why: {why} is {MEANING[part]}."), _wrapped(f"Its bill: {bill}.")]
     if len(ranked) > 1:
         lines += ["", "A method ties with the best other one if it needs so many times the steps of sync:"]
         lines += [f"  {even.name:<16} {even.factor:<6.3g} ({even.rival})" for even in break_even(made)]

@@ -43,14 +43,13 @@ _slowest = lru_cache(maxsize=64)(expected_max)
 class Step(NamedTuple):
     """Mean seconds of a step: what an average worker computes, waits, and spends on communication that nothing hides.
 
-    Communication is split: messages (latency) and bytes (bandwidth); all but computing is lost. algorithm: of sums.
+    Communication is split: messages (latency) and bytes (bandwidth); all but computing is lost.
     """
 
     compute_s: float
     wait_s: float
     latency_s: float = 0.0
     bandwidth_s: float = 0.0
-    algorithm: str = "none"
 
     @property
     def comm_s(self) -> float:
@@ -66,8 +65,7 @@ class Step(NamedTuple):
 
     def times(self, computing: float, lost: float) -> Step:
         """With computing and what is lost so many times as long."""
-        wait, latency, bandwidth = (lost * s for s in self[1:4])
-        return Step(computing * self.compute_s, wait, latency, bandwidth, self.algorithm)
+        return Step(computing * self.compute_s, *(lost * s for s in self[1:]))
 
 
 @dataclass(frozen=True)
@@ -136,20 +134,21 @@ class Row:
         case, policy, sent, t = self.case, self.method.policy, self._exchange, self._compute_s
         mean = t * sum(n * law.mean for law, n in case.law.groups(self.K).items()) / self.K
         if self.K == 1:  # nobody to wait for and nothing to send
-            return Step(mean, 0.0, algorithm=sent.algorithm)
+            return Step(mean, 0.0)
         if policy == Synchronous():
             wait = max(t * _slowest(case.law, self.K), mean) - mean
             if self._buckets and sent.seconds > 0:
-                sent = sent.times(self._not_hidden(sent.seconds) / sent.seconds)
+                shown = self._not_hidden(sent.seconds) / sent.seconds
+                return Step(mean, wait, *(shown * s for s in sent))
             return Step(mean, wait, *sent)
         every = policy.H if isinstance(policy, LocalSteps) else 1
         slack = policy.slack if isinstance(policy, StaleSynchronous) else 0
         whole = t * estimate(case.law, self.K, lambda X: policy.ends(X, sent.seconds / t), every, slack)
-        sent = sent.times(1 / every)
-        busy = whole - sent.seconds
+        latency, bandwidth = (1 / every * s for s in sent)
+        busy = whole - (latency + bandwidth)
         compute = min(mean, busy)  # a late worker's dropped work does not lengthen the round
         wait = 0.0 if math.isclose(compute, busy, rel_tol=1e-9) else busy - compute  # rounding is not waiting
-        return Step(busy - wait, wait, *sent)
+        return Step(busy - wait, wait, latency, bandwidth)
 
     @property
     def time_s(self) -> float:
@@ -185,7 +184,7 @@ class Row:
             needed = min(1.0, case.S_min_steps * case.B_crit_examples / (self.B * self.steps))
         overhead = step.compute_s * case.passes * case.overhead_s / self._compute_s
         proper = step.compute_s - overhead
-        seconds = (proper * needed, proper * (1 - needed), overhead, *step[1:4])
+        seconds = (proper * needed, proper * (1 - needed), overhead, *step[1:])
         parts = [self.goodput * part / step.seconds for part in seconds]
         return dict(zip(MEANING, [*parts, 1 - self.goodput], strict=True))
 

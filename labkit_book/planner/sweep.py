@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,21 +20,9 @@ from labkit.checks import FloatArray, integer, number
 
 #: A line that nccl-tests puts before its times: a rank and its host.
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\s.*\bon\s+(\S+)\s+device")
-#: An interval holds the measured time with probability LEVEL. Relative errors of sizes left out, of the largest and in the
-#: median, beyond which a prediction is doubted; and times the largest size, how far beyond it one goes.
-LEVEL, WORST, USUAL, BEYOND = 0.9, 0.2, 0.12, 4.0
-
-
-class _Prediction(NamedTuple):
-    """Seconds, and the interval [low, high] that holds the measured time with probability ``LEVEL``.
-
-    doubt: why nothing measured speaks for the prediction, where so; then the interval is [0, inf].
-    """
-
-    seconds: float
-    low: float
-    high: float
-    doubt: str = ""
+#: Relative errors of sizes left out, of the largest and in the median, beyond which a prediction is doubted; and times the
+#: largest size, how far beyond it one goes.
+WORST, USUAL, BEYOND = 0.2, 0.12, 4.0
 
 
 @dataclass(frozen=True)
@@ -59,17 +46,9 @@ class Sweep:
             raise ValueError("points must hold at least one [K, bytes, seconds], got none")
         object.__setattr__(self, "points", points)
 
-    def predict(self, K: int, nbytes: float) -> _Prediction:
-        """The all-reduce of ``nbytes`` bytes (> 0) by K >= 2 ranks: ``seconds``, ``low``, ``high``, ``doubt``."""
-        K, nbytes = integer("K", K, least=2), number("nbytes", nbytes, above=0)
-        seconds = _between(self._rows, K, nbytes)
-        doubt = self._doubt(K, nbytes)
-        if doubt:
-            return _Prediction(seconds, 0.0, math.inf, doubt)
-        known = np.sort(self.errors[np.isfinite(self.errors)])
-        rank = min(math.ceil(LEVEL * (len(known) + 1)), len(known))  # the jackknife's quantile
-        width = 1 + known[rank - 1]
-        return _Prediction(seconds, seconds / width, seconds * width)
+    def seconds(self, K: int, nbytes: float) -> float:
+        """Of an all-reduce of ``nbytes`` bytes (> 0) by K >= 2 ranks."""
+        return _between(self._rows, K, nbytes)
 
     @cached_property
     def errors(self) -> FloatArray:
@@ -95,7 +74,8 @@ class Sweep:
             times.setdefault((K, n), []).append(s)
         return np.array([(K, n, float(np.median(s))) for (K, n), s in sorted(times.items())])
 
-    def _doubt(self, K: int, nbytes: float) -> str:
+    def doubt(self, K: int, nbytes: float) -> str:
+        """Why nothing measured speaks for ``seconds`` there; "" where something does."""
         mine = self._rows[:, 0] == K
         n, s = self._rows[mine, 1:].T
         if len(n) < 4:

@@ -6,7 +6,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,7 @@ from labkit_book.why.probe import Came, Probe
 
 _FORMAT = "labkit recording 3"
 _BAD_FILE = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
-
-
-def _none() -> FloatArray:
-    return np.empty(0)
+_NONE: Any = ()  # an array without elements, once the steps are made
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +35,14 @@ class Steps:
     calls: FloatArray
     examples: FloatArray
     where: str = ""
-    alone_s: FloatArray = field(default_factory=_none)
-    together_s: FloatArray = field(default_factory=_none)
-    messages: FloatArray = field(default_factory=_none)
-    ready: FloatArray = field(default_factory=_none)
-    sizes: FloatArray = field(default_factory=_none)
-    prices: FloatArray = field(default_factory=_none)
-    burst_s: FloatArray = field(default_factory=_none)
-    sending_s: FloatArray = field(default_factory=_none)
+    alone_s: FloatArray = _NONE
+    together_s: FloatArray = _NONE
+    messages: FloatArray = _NONE
+    ready: FloatArray = _NONE
+    sizes: FloatArray = _NONE
+    prices: FloatArray = _NONE
+    burst_s: FloatArray = _NONE
+    sending_s: FloatArray = _NONE
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -113,11 +110,7 @@ class Steps:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Steps:
         """What ``save`` wrote. ValueError, in a sentence, for a file that is something else; OSError where there is none."""
-        with open(path, "rb") as file:
-            is_npz = zipfile.is_zipfile(file)
         try:
-            if not is_npz:
-                raise ValueError("no npz file")
             with np.load(path, allow_pickle=False) as file:
                 if str(file["format"]) != _FORMAT:
                     raise ValueError("another format")

@@ -46,11 +46,6 @@ class Flat:
         return [vector[at : at + shape.numel()].view(shape) for at, shape in places]
 
     @torch.no_grad()
-    def vector(self) -> Tensor:
-        """A new vector (n,) of the parameters' values."""
-        return torch.cat([p.reshape(-1) for p in self.parameters])
-
-    @torch.no_grad()
     def take_gradients(self, share: float) -> Tensor:
         """A new vector (n,) of the gradients times ``share``, each let go as soon as it is copied; None counts as zero."""
         together = self.parameters[0].new_zeros(self.n, requires_grad=False)
@@ -93,7 +88,7 @@ class Sharded:
         adopt(comm, model, type(self).__name__)
         self.comm, self.model = comm, model
         self.flats = [Flat(comm, group) for group in self._groups(parameters)]
-        self.vectors = [flat.vector() for flat in self.flats]
+        self.vectors = [torch.cat([p.detach().reshape(-1) for p in flat.parameters]) for flat in self.flats]
         self.chunks = self._place()
         self._pieces = [nn.Parameter(part) for part in self._parts(self.chunks)]
         self._optimizer = optimizer(self._pieces or [nn.Parameter(self.chunks[0])], **options)

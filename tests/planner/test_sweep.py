@@ -1,4 +1,4 @@
-"""What benchmarks print is read as it stands, and what is predicted from it holds as often as it says."""
+"""What benchmarks print is read as it stands, and what is predicted from it is doubted where it may be off."""
 
 import math
 import tomllib
@@ -67,11 +67,11 @@ def bent(K, n):
 
 def test_between_sizes_it_is_the_line_in_the_logarithms_and_beyond_them_the_last_slope():
     made, (a, b) = sweep(bent), (2.0**13, 2.0**15)
-    assert made.predict(8, math.sqrt(a * b)).seconds == pytest.approx(math.sqrt(bent(8, a) * bent(8, b)))
-    assert made.predict(8, 2.0**30).seconds == pytest.approx(bent(8, 2.0**30))
+    assert made.seconds(8, math.sqrt(a * b)) == pytest.approx(math.sqrt(bent(8, a) * bent(8, b)))
+    assert made.seconds(8, 2.0**30) == pytest.approx(bent(8, 2.0**30))
     assert made.bandwidth == pytest.approx(2 * 7 / 8 * 2**29 / bent(8, 2**29))
     twice = Sweep([*made.points, *((K, n, 3 * s) for K, n, s in made.points)])
-    assert twice.predict(8, a).seconds == pytest.approx(2 * bent(8, a))  # the median
+    assert twice.seconds(8, a) == pytest.approx(2 * bent(8, a))  # the median
 
 
 def test_the_error_of_a_size_left_out_is_what_its_neighbours_say_of_it():
@@ -83,30 +83,25 @@ def test_the_error_of_a_size_left_out_is_what_its_neighbours_say_of_it():
 
 def test_where_nothing_measured_speaks_for_it_it_says_so():
     made = sweep(bent, sizes=[2.0**k for k in range(3, 24)])  # up to 8 MiB
-    told = made.predict(8, 2.0**30)
-    assert "128 times the largest size measured" in told.doubt and (told.low, told.high) == (0, math.inf)
-    assert not made.predict(8, 2.0**21 * 1.5).doubt
-    assert "0 sizes were measured with K = 16" in made.predict(16, 1e6).doubt
-    assert "below the smallest" in sweep(clean, sizes=[2.0**k for k in range(20, 30)]).predict(8, 64).doubt
-    assert "1 sizes were measured with K = 8" in sweep(clean, (2, 4, 8, 16), [1e6]).predict(8, 2e6).doubt
+    assert "128 times the largest size measured" in made.doubt(8, 2.0**30)
+    assert not made.doubt(8, 2.0**21 * 1.5)
+    assert "0 sizes were measured with K = 16" in made.doubt(16, 1e6)
+    assert "below the smallest" in sweep(clean, sizes=[2.0**k for k in range(20, 30)]).doubt(8, 64)
+    assert "1 sizes were measured with K = 8" in sweep(clean, (2, 4, 8, 16), [1e6]).doubt(8, 2e6)
     rough = sweep(lambda K, n: bent(K, n) * (1 + 0.5 * (-1) ** SIZES.index(n)))
-    assert "sizes left out with K = 8 are missed by" in rough.predict(8, 1e6).doubt
-    for bad in ((1, 1e6), (8, 0), (8, math.nan)):
-        with pytest.raises(ValueError, match=r"K must|nbytes must"):
-            made.predict(*bad)
+    assert "sizes left out with K = 8 are missed by" in rough.doubt(8, 1e6)
 
 
-def test_published_sizes_lie_in_intervals_made_without_them_nine_times_in_ten():
-    """Each size of each published sweep is left out, and predicted, interval and doubts included, from all others."""
-    held, errors = [], []
+def test_published_sizes_that_are_not_doubted_are_told_well_from_all_others():
+    """Each size of each published sweep is left out, and predicted, doubts included, from all others."""
+    errors = []
     for source in tomllib.loads((HERE / "sweeps.toml").read_text())["sources"]:
         for each in source["sweeps"]:
-            points = [(each["K"], float(n), s) for n, s in each["points"] if n > 0]
+            K, points = each["K"], [(each["K"], float(n), s) for n, s in each["points"] if n > 0]
             sizes = sorted({n for _, n, _ in points})
             for n in sizes[1:-1:3] if len(sizes) >= 6 else []:
-                told = Sweep([p for p in points if p[1] != n]).predict(each["K"], n)
+                rest = Sweep([p for p in points if p[1] != n])
                 seconds = np.median([s for _, size, s in points if size == n])
-                if not told.doubt:
-                    held.append(told.low <= seconds <= told.high)
-                    errors.append(abs(told.seconds / seconds - 1))
-    assert len(held) > 300 and 0.85 < np.mean(held) < 0.97 and np.median(errors) < 0.06
+                if not rest.doubt(K, n):
+                    errors.append(abs(rest.seconds(K, n) / seconds - 1))
+    assert len(errors) > 300 and np.median(errors) < 0.06 and np.quantile(errors, 0.9) < 0.2

@@ -50,9 +50,5 @@ class Barriers(Figure):
 
     def state(self) -> dict[str, Any]:
         """u[seed][rank][t]: the uniform numbers from which labkit's laws make compute times."""
-        u = [[_uniform(s, k, self.T) for k in range(K_MOST)] for s in range(SEEDS)]
-        return {**super().state(), "u": u}
-
-
-def _uniform(seed: int, rank: int, T: int) -> list[float]:
-    return np.random.default_rng([seed, rank]).random(T).tolist()
+        draws = [[np.random.default_rng([s, k]).random(self.T) for k in range(K_MOST)] for s in range(SEEDS)]
+        return {**super().state(), "u": np.array(draws).tolist()}

@@ -58,14 +58,8 @@ class Curve:
             now = float(sent_bytes(*exchange, t).max()), float(rounds), float(port)
             if not costs or costs[-1][1:] != now:
                 costs.append((t, *now))
-        coding_s = float(f"{self.coding_s:.4g}")
-        return {
-            "name": self.name,
-            "loss": self.loss,
-            "costs": costs,
-            "coding_s": coding_s,
-            "every": self.every,
-        }
+        coding = float(f"{self.coding_s:.4g}")
+        return {"name": self.name, "loss": self.loss, "costs": costs, "coding_s": coding, "every": self.every}
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,6 +85,4 @@ class Compressors(Figure):
             raise ValueError(f"curves must be 2 to {_MOST} runs, each a Curve, got {self.curves!r:.100}")
 
     def state(self) -> dict[str, Any]:
-        settings = ("against", "target", "beta", "alpha", "compute_s", "coding")
-        curves = [run.data() for run in self.curves]
-        return {"curves": curves, **{name: getattr(self, name) for name in settings}}
+        return {**super().state(), "curves": [run.data() for run in self.curves]}
