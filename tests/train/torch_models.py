@@ -16,8 +16,7 @@ def mlp(seed: int, dtype=torch.float64) -> nn.Module:
 
 def points(steps: int, b: int, dtype=torch.float64) -> list:
     g = torch.Generator().manual_seed(1)
-    both = [[torch.randn(b, n, generator=g, dtype=dtype) for n in (5, 1)] for _ in range(steps)]
-    return [tuple(xy) for xy in both]
+    return [tuple(torch.randn(b, n, generator=g, dtype=dtype) for n in (5, 1)) for _ in range(steps)]
 
 
 def transformer(seed: int) -> nn.Module:
