@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise, product
+from itertools import accumulate, chain, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -195,9 +195,9 @@ def pipeline(
     for s, work in enumerate(lists):
         if sorted(map(str, work)) != everything:
             raise Wrong(f"stage {s} should do each of F0 to B{batches - 1} once")
-        for i in range(len(work)):
-            if (kept := sum(1 if w[0] == "F" else -1 for w in work[: i + 1])) > most:
-                raise Wrong(f"stage {s} has no memory for {work[i]}: it would hold {kept} micro-batches")
+        for w, kept in zip(work, accumulate(1 if w[0] == "F" else -1 for w in work), strict=True):
+            if kept > most:
+                raise Wrong(f"stage {s} has no memory for {w}: it would hold {kept} micro-batches")
     ends: dict[tuple[int, str], float] = {}
     at, free = [0] * stages, [0.0] * stages
     while waits := [s for s in range(stages) if at[s] < 2 * batches]:
