@@ -81,7 +81,7 @@ def tested(path: Path, *mutations: Any) -> Any:
 
     room = path.with_suffix("").parts[1]
     files = sorted(stages.long_first(), key=lambda f: f"/{room}/" not in f and f"test_{room}" not in f)
-    command = [*stages.PYTEST, *stages.WITHOUT, *stages.TWO, "loadfile", "-x", *files, "-m", stages.UNMARKED]
+    command = [*stages.PYTEST, *stages.WITHOUT, *stages.SEVERAL, "4", "-x", *files, "-m", stages.UNMARKED]
     return mutate_and_test(mutations, shlex.join([sys.executable, *command[1:]]), LONGEST_S)
 
 

@@ -25,8 +25,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5"]
 WITHOUT = ["-p", "no:nbval"]  # its imports take every process four seconds, and only notebooks need them
-# Two at a time, in the order given: a small machine has two cores.
-TWO = ["-n", "2", "--no-loadscope-reorder", "--dist"]
+# Several at a time, in the order given. A small machine has two cores, but half of the time tests wait for processes.
+SEVERAL = ["--no-loadscope-reorder", "--dist", "loadfile", "-n"]
 UNMARKED = "not browser and not alone and not weekly"  # tests without a stage of their own
 COPIES = Path("_build", "uncovered")  # of the notebooks, made by their tool
 NBVAL = [
@@ -52,13 +52,13 @@ def marked(mark: str) -> list[str]:
 
 
 def long_first() -> list[str]:
-    """All files of tests, those that start processes first: they take longest, and two at a time shall end together."""
+    """All files of tests, those that start processes first: they take longest, and all workers shall end together."""
     long = set(marked("processes"))
     return sorted(files(), key=lambda f: f not in long)
 
 
 def notebooks() -> list[str]:
-    """The copies of all notebooks: those that nobody has timed, then the longest first, so that two workers end together."""
+    """The copies of all notebooks: those that nobody has timed, then the longest first, so that all workers end together."""
     times = json.loads((ROOT / "book" / "run_times.json").read_text(encoding="utf-8"))
     # Not the copies that JupyterLab leaves.
     folders = (ROOT / "notebooks", ROOT / "notebooks" / "exercises")
@@ -75,12 +75,12 @@ STAGES: list[tuple[str, list[str]]] = [
     ("house", [sys.executable, "tests/reached.py"]),
     ("house", [sys.executable, "book/tools/shape.py"]),
     ("types", [sys.executable, "-m", "mypy"]),
-    ("tests", [*PYTEST, *WITHOUT, *TWO, "loadfile", *long_first(), "-m", UNMARKED]),
+    ("tests", [*PYTEST, *WITHOUT, *SEVERAL, "4", *long_first(), "-m", UNMARKED]),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone and not weekly"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
-    ("notebooks", [*NBVAL, *TWO, "loadscope", *notebooks()]),
+    ("notebooks", [*NBVAL, *SEVERAL, "3", *notebooks()]),
     ("book", [sys.executable, "book/tools/build.py"]),
-    ("browser", [*PYTEST, *WITHOUT, *TWO, "loadfile", *marked("browser"), "-m", "browser and not weekly"]),
+    ("browser", [*PYTEST, *WITHOUT, *SEVERAL, "3", *marked("browser"), "-m", "browser and not weekly"]),
 ]
 ONLY_WHEN_NAMED = [("weekly", [*PYTEST, *WITHOUT, *marked("weekly"), "-m", "weekly", "--timeout=1800"])]
 KINDS = ("failed", "passed", "skipped", "error")

@@ -14,7 +14,6 @@ import pytest
 
 ROOT = contents.ROOT
 NOTEBOOKS = {p.stem: p.with_suffix(".ipynb") for p in contents.sources()}
-DAILY = ("10_10_predictions",)  # it reads data; the others run once a week
 FROM_THE_WHEEL = """
 import labkit, labkit_book, sys
 assert all(m.__file__.startswith(sys.prefix) for m in (labkit, labkit_book)), (labkit.__file__, sys.prefix)
@@ -39,9 +38,8 @@ def installed(without_labkit: Any, wheel: Path, tmp_path_factory: pytest.TempPat
 
 @pytest.mark.processes
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in DAILY else pytest.mark.weekly) for name in NOTEBOOKS]
-)
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_alone_in_an_empty_folder_runs_from_top_to_bottom(
     name: str, installed: Any, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def nbval(executed: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 ALTERED = {"covered": ("5.625000", "5.625001"), "result": ('"42"', '"43"')}
 
 
+@pytest.mark.weekly
 def test_an_untouched_notebook_passes_though_times_images_and_widget_ids_differ(
     nbval: Callable[[str], list[str]],
 ) -> None:

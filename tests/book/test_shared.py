@@ -80,6 +80,7 @@ def book(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return address, root / "_build" / "html"
 
 
+@pytest.mark.weekly
 def test_buttons_lead_to_the_notebook_in_the_repository_and_none_is_broken(book: tuple[str, Path]) -> None:
     address, html = book
     text = (html / f"{PAGE}.html").read_text()
@@ -156,6 +157,7 @@ def test_pages_lead_to_slides_and_pdf_that_are_there_and_no_older_than_they(buil
 
 
 @pytest.mark.browser  # when the book has been built
+@pytest.mark.weekly
 def test_a_notebook_s_page_offers_the_wheel_that_its_first_cell_asks_for(html: Path) -> None:
     sources = list((html / "_sources" / "notebooks").rglob("*.ipynb"))
     assert len(sources) > 10

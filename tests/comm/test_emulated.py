@@ -100,7 +100,7 @@ def test_somebody_elses_network_is_left_alone_even_with_the_same_names():
         subprocess.run([ip, "link", "del", "br0"], check=False, capture_output=True)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.weekly), signal.SIGKILL])
 def test_an_interrupted_or_killed_launcher_leaves_no_network(started, how):
     code = (
         "import time\nfrom labkit import launch\nfrom labkit.comm import Emulated\n"

@@ -357,6 +357,7 @@ def test_threads_at_work_before_the_launch_do_no_harm(start):
         assert "[27000000.0, 27000000.0]" in p.communicate(timeout=60)[0]
 
 
+@pytest.mark.weekly
 def test_a_script_without_a_main_guard_runs_once(ran, tmp_path):
     path = tmp_path / "plain.py"
     path.write_text(script("print('once'); print(launch(lambda c: c.rank, 2, world='processes').results)"))
@@ -371,7 +372,10 @@ def read_until_at_work(p: subprocess.Popen, times: int) -> None:
         times -= "at work" in line
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGKILL, *(pytest.param(s, marks=pytest.mark.weekly) for s in (signal.SIGINT, signal.SIGTERM))],
+)
 def test_an_interrupted_or_killed_launcher_leaves_nothing(start, how):
     with start(
         """
@@ -391,6 +395,7 @@ def test_an_interrupted_or_killed_launcher_leaves_nothing(start, how):
         assert not psutil.wait_procs(workers, timeout=5)[1]
 
 
+@pytest.mark.weekly
 def test_a_pool_left_open_ends_with_the_script(start):
     with start(
         """

@@ -14,14 +14,11 @@ sys.path.insert(0, str(HERE))
 import cells  # noqa: E402
 from pretended.device import AVAILABLE  # noqa: E402
 
-DAILY = ("10_5_all_reduce",)  # the others run once a week
-
 
 @pytest.mark.processes
 @pytest.mark.skipif(not AVAILABLE, reason="this torch takes no device in Python")
-@pytest.mark.parametrize(
-    "lab", [pytest.param(lab, marks=[] if lab in DAILY else pytest.mark.weekly) for lab in cells.labs()]
-)
+@pytest.mark.weekly
+@pytest.mark.parametrize("lab", cells.labs())
 def test_a_labs_own_assertions_hold_where_every_worker_has_a_pretended_gpu_of_its_own(ran, lab):
     done = ran([sys.executable, HERE / "cells.py", "pretend", lab], timeout=280)
     said = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]

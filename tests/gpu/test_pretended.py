@@ -99,6 +99,7 @@ def happened(request, ran, tmp_path_factory) -> dict[str, list[tuple[float, str]
     return found
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("case", CASES)
 def test_what_nccl_refuses_or_never_ends_is_refused_within_ten_seconds_and_says_why(happened, case):
     words = CASES[case][2]
@@ -146,9 +147,8 @@ def test_what_labkit_does_on_gpus_works_on_pretended_ones(ran, devices):
     assert done.returncode == 0 and re.search(r"\b\d\d passed", done.stdout), done.stdout
 
 
-@pytest.mark.parametrize(
-    ("sets_device", "naming"), [(True, "report"), pytest.param(False, "why", marks=pytest.mark.weekly)]
-)
+@pytest.mark.weekly
+@pytest.mark.parametrize(("sets_device", "naming"), [(True, "report"), (False, "why")])
 def test_the_cluster_page_s_ddp_runs_with_a_device_for_each_rank(ran, tmp_path, sets_device, naming):
     """Also where it never says which device is the current one: then all ranks have the first one for that."""
     page, script = (ROOT / "book" / "cluster.md").read_text(), tmp_path / "train_ddp.py"

@@ -10,6 +10,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import pytest
 import record
 
 ORPHAN = """
@@ -63,6 +64,7 @@ def test_all_parts_end_within_the_ten_minutes_and_the_labs_get_what_is_left():
     assert [part.limit_s for part in record.cells_of("cuda", lambda: next(left))] == [record.LAB_S, 20.0]
 
 
+@pytest.mark.weekly
 def test_the_parts_that_run_tests_find_them_and_skip_where_there_is_no_gpu():
     """Though they leave the project's own settings of pytest aside."""
     part = record.tests("the clock", 60, record.CLOCK)

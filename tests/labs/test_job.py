@@ -60,6 +60,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.processes
+@pytest.mark.weekly
 def test_a_killed_worker_s_job_ends_with_the_same_bits(run, undisturbed, tmp_path):
     survived = said(run(*ONE, *JOB, "--directory", tmp_path, "--kill-rank", 1, "--kill-at", 13))
     assert (undisturbed["start"], undisturbed["first"]) == (0, 0)

@@ -281,7 +281,7 @@ def test_arrivals_alone_have_no_account():
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("wrap", ["torch", "labkit"])
+@pytest.mark.parametrize("wrap", ["torch", pytest.param("labkit", marks=pytest.mark.weekly)])
 def test_asking_changes_nothing_and_training_goes_on(wrap):
     def job(comm, wrap):
         from labkit.train.ddp import DDP
