@@ -20,6 +20,7 @@ from labkit_book.problems.measured import read
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
+_Slip = tuple[str, str, Any]  # what is told of a mistake, its step, the wrong value
 _Mistakes = tuple[tuple[str, Judge], ...]  # of a case
 
 
@@ -55,22 +56,13 @@ class Parts(dict[str, Any]):
             raise Wrong(str(error), {name: wrong is None for name, wrong in self.wrong.items()})
 
 
-def steps(expected: dict[str, Any], rtol: float = 1e-8) -> Judge:
+def steps(expected: dict[str, Any], rtol: float = 1e-8, atol: float = 0.0) -> Judge:
     """A judge of a derivation: a dict with these keys, a number or an array for each, each a part that counts."""
-
-    def judge(answer: Any) -> None:
-        parts = Parts(answer, expected)
-        for step, value in expected.items():
-            same: Callable[..., None] = same_array if np.ndim(value) else close
-            with parts.of(step):
-                same(parts[step], value, f"step {step!r}", rtol=rtol)
-        parts.end()
-
-    return judge
+    return lambda answer: follow(Parts(answer, expected), expected, rtol=rtol, atol=atol)
 
 
-def slips(right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-8) -> _Mistakes:
-    """A case's ``mistakes`` in steps, each (sentence, step, wrong value); without those whose value is right here."""
+def slips(right: dict[str, Any], *wrong: _Slip, rtol: float = 1e-8) -> _Mistakes:
+    """A case's ``mistakes`` in steps, without those whose value is right here."""
     return tuple(
         (said, lambda answer, step=step, x=x: same_array(answer[step], x, rtol=rtol))
         for said, step, x in wrong
@@ -78,9 +70,11 @@ def slips(right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-
     )
 
 
-def derived(args: tuple, right: dict[str, Any], label: str, *wrong: tuple[str, str, Any]) -> Case:
+def derived(
+    args: tuple, right: dict[str, Any], label: str, *wrong: _Slip, rtol: float = 1e-8, atol: float = 0.0
+) -> Case:
     """The case of a derivation whose right ``steps`` are known, and its ``slips``."""
-    return Case(args, steps(right), label=label, mistakes=slips(right, *wrong))
+    return Case(args, steps(right, rtol, atol), label=label, mistakes=slips(right, *wrong, rtol=rtol))
 
 
 def workers(K: int) -> str:
@@ -124,33 +118,30 @@ def each_rank(run: Run, expected: Array, what: str) -> None:
 
 
 def follow(
-    answer: Parts, right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-2, atol: float = 0.0
+    answer: Parts, right: dict[str, Any], *wrong: _Slip, rtol: float = 1e-2, atol: float = 0.0
 ) -> None:
-    """The last look: Wrong unless these are what follows, numbers to ``atol``, or without one to ``rtol``.
+    """The last look: Wrong unless these are what follows, numbers to ``rtol`` or ``atol``, words, yes and no.
 
-    wrong: (sentence, key, value that is recognised as this mistake); for words, yes and no, (why, key, "").
+    wrong: what is recognised in numbers; for a word, yes and no, (why, key, "").
     """
-    rtol = 0.0 if atol else rtol
     for key, value in right.items():
         known = [(said, x) for said, at, x in wrong if at == key]
         with answer.of(key):
             kind = np.asarray(value).dtype.kind
             if kind == "b" and np.asarray(answer[key]).dtype.kind != "b":
-                raise Wrong(f"{key} is {answer[key]!r}, which is neither True nor False")
+                raise Wrong(f"{key!r} is {answer[key]!r}, which is neither True nor False")
             if kind in "bU":
                 if not np.array_equal(answer[key], value):
-                    raise Wrong(f"{key} says {answer[key]!r}: {known[0][0]}")
+                    raise Wrong(f"{key!r} says {answer[key]!r}: {known[0][0]}")
                 continue
             given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
+            same: Callable[..., None] = same_array if np.ndim(value) else close
             try:
-                if np.ndim(value) or atol:
-                    same_array(answer[key], np.asarray(value), key, rtol, atol)
-                else:
-                    close(answer[key], value, key, rtol)
+                same(answer[key], value, repr(key), rtol, atol)
             except Wrong:
                 for said, x in known:
                     if np.shape(given) == np.shape(x) and np.allclose(given, x, rtol, atol):
-                        raise Wrong(f"{key}: {said}") from None
+                        raise Wrong(f"{key!r}: {said}") from None
                 raise
     answer.end()
 

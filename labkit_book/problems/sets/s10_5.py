@@ -92,13 +92,10 @@ def _reduce_scatter(rng: np.random.Generator) -> Iterator[Case]:
 
 # No less than 13: to have eight pieces a seat needs three rounds. If one round brings one piece across to every seat, six
 # more come from within: 3 + 4 + 6. Two rounds across, or one with two pieces, take 8 alone, and leave more than two to come.
+_START = [{k: frozenset({k})} for k in range(8)]
 SHARDS = Puzzle(
     [f"seat {k}, host {k // 4}" for k in range(8)],
-    partial(
-        in_rounds,
-        [{k: frozenset({k})} for k in range(8)],
-        price=lambda one, to: 1 if one // 4 == to // 4 else 4,
-    ),
+    partial(in_rounds, _START, price=lambda one, to: 1 if one // 4 == to // 4 else 4),
     good=22,
     bound=13,
 )

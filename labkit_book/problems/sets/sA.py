@@ -53,7 +53,7 @@ def _overlap_judge(answer: Any) -> None:
              f"{net}_predicted_ms", LAYERS * (LAYER_MS + ms) - said),
             ("that does not follow from the interval and the prediction beside it", f"{net}_agrees", ""),
         ]  # fmt: skip
-    follow(answer, right, *wrong, atol=0.06)
+    follow(answer, right, *wrong, rtol=0.0, atol=0.06)
 
 
 # -- 2: what a worker keeps, and holds for a moment -----------------------------------------------------------------
