@@ -109,8 +109,10 @@ def talked(run: Run, most: int, formula: str, has: str = "what it has found") ->
             raise Wrong(f"rank {rank} sent {int(nbytes)} bytes, more than {formula}: send less")
 
 
-def each_rank(run: Run, expected: Array, what: str) -> None:
-    """Wrong unless every rank has ``expected``, all of them the same bits."""
+def each_rank(expected: Array, run: Run, what: str = "w", **sent: Any) -> None:
+    """Wrong unless every rank has ``expected``, all the same bits, and, where ``sent`` says how, ``talked`` so."""
+    if sent:
+        talked(run, **sent)
     for rank, w in enumerate(run.results):
         same_array(w, expected, f"{what} of rank {rank}", rtol=1e-9, atol=1e-12)
     if any(np.asarray(w).tobytes() != np.asarray(run.results[0]).tobytes() for w in run.results):

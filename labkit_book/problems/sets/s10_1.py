@@ -48,9 +48,8 @@ def _exposed(name: str, given: Any) -> None:
         why = _NOT[name] if min(off[name]) <= 1e-3 else "it is off, but by no more than a tenth"
         raise Wrong(f"the input for {name} does not expose {name}: {why}")
     if name == "B" and programs["B"][0] * right >= 0:
-        raise Wrong(
-            "at the input for B, what B computes is off, but it still has the sign of the right gradient"
-        )
+        said = "what B computes is off, but it still has the sign of the right gradient"
+        raise Wrong(f"at the input for B, {said}")
     for other in _OFF:
         if other != name and max(off[other]) >= 1e-3:
             raise Wrong(f"the input for {name} accuses {other} as well: {_OFF[other]}")

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once
-from labkit_book.problems.sets import Array, as_if, dealt, derived, each_rank, follow, pasted, talked, workers
+from labkit_book.problems.sets import Array, as_if, dealt, derived, each_rank, follow, pasted, workers
 
 # -- 1: a loop with three faults ------------------------------------------------------------------------------------
 
@@ -39,8 +38,10 @@ def _loop(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _loop_case(run: list[_Step], w: Array, recipe: tuple[float, ...], label: str) -> Case:
-    right, walked = _walk(run, w, recipe), partial(_walked, T=len(run))
-    args = tuple(([step[k] for step in run], w.copy(), *recipe) for k in range(len(run[0])))
+    right, K = _walk(run, w, recipe), len(run[0])
+    most, formula = 16 * (K - 1) * (len(w) + 1) * len(run), "2 (K - 1) (d + 1) numbers of 8 bytes each a step"
+    walked = partial(each_rank, what="w after the last step", most=most, formula=formula)
+    args = tuple(([step[k] for step in run], w.copy(), *recipe) for k in range(K))
     known = (
         ("That is what comes of the mean of the workers' means: a row counts more on a worker that has few.", "means"),
         ("That is what comes of clipping on each worker: a mean of shortened vectors is no shortened mean.", "each"),
@@ -50,7 +51,7 @@ def _loop_case(run: list[_Step], w: Array, recipe: tuple[float, ...], label: str
     )  # fmt: skip
     wrong = [(sentence, _walk(run, w, recipe, fault)) for sentence, fault in known]
     mistakes = as_if(walked, *(x for x in wrong if not np.allclose(x[1], right)))
-    return Case(args, partial(walked, right), len(args), label, mistakes=mistakes)
+    return Case(args, partial(walked, right), K, label, mistakes=mistakes)
 
 
 def _walk(run: list[_Step], w: Array, recipe: tuple[float, ...], fault: str = "") -> Array:
@@ -75,43 +76,34 @@ def _clipped(g: Array, c: float) -> Array:
     return g * min(1.0, c / float(np.linalg.norm(g)))
 
 
-def _walked(expected: Array, run: Run, T: int) -> None:
-    most = 16 * (run.K - 1) * (len(expected) + 1) * T
-    talked(run, most, "2 (K - 1) (d + 1) numbers of 8 bytes each a step")
-    each_rank(run, expected, "w after the last step")
-
-
 # -- 2: the slowest of K, and doing without it ----------------------------------------------------------------------
 
 
 def _slowest(rng: np.random.Generator) -> Iterator[Case]:
     for K, b in ((1, 0), (2, 1), (8, 0), (int(rng.integers(5, 40)), 3), (5000, 50)):
-        yield _slowest_case(K, b, *(float(x) for x in rng.uniform(0.01, 0.2, size=2)))
-
-
-def _slowest_case(K: int, b: int, a: float, theta: float) -> Case:
-    still = np.arange(K, 0, -1.0)
-    H = math.fsum(1 / still)
-    right = {"gaps": theta / still, "step": a + theta * H, "variance": theta**2 * math.fsum(1 / still**2)}
-    right["doubling"] = theta * math.fsum(1 / j for j in range(K + 1, 2 * K + 1))
-    right |= {"waiting": theta * K * (H - 1), "backup": a + theta * math.fsum(1 / still[: K - b])}
-    return derived(
-        (K, b, a, theta), right,
-        f"with {workers(K)}, {b} spare, at least {a:.3f} s, {theta:.3f} s more on average",
-        ("Your 'gaps' are those of the last to finish first: is more or less time between finishes at the beginning?",
-         "gaps", theta / still[::-1]),
-        ("Your 'step' begins when the a seconds are over.", "step", theta * H),
-        ("Your 'step' says that K workers are as slow as their logarithm: near, but not exact.",
-         "step", a + theta * math.log(K)),
-        ("Your 'variance' adds standard deviations. Of independent gaps something else adds up.",
-         "variance", (theta * H) ** 2),
-        ("Your 'waiting' is one worker's. All of them wait.", "waiting", theta * (H - 1)),
-        ("Your 'waiting' counts the a seconds, too.", "waiting", K * (a + theta * (H - 1))),
-        ("Your 'backup' is the step of a smaller group, from which nobody is left out.",
-         "backup", a + theta * math.fsum(1 / still[b:])),
-        ("Your 'doubling' is where it goes for very many workers, not what it is for these.",
-         "doubling", theta * math.log(2)),
-    )  # fmt: skip
+        a, theta = (float(x) for x in rng.uniform(0.01, 0.2, size=2))
+        still = np.arange(K, 0, -1.0)
+        H = math.fsum(1 / still)
+        right = {"gaps": theta / still, "step": a + theta * H, "variance": theta**2 * math.fsum(1 / still**2)}
+        right["doubling"] = theta * math.fsum(1 / j for j in range(K + 1, 2 * K + 1))
+        right |= {"waiting": theta * K * (H - 1), "backup": a + theta * math.fsum(1 / still[: K - b])}
+        yield derived(
+            (K, b, a, theta), right,
+            f"with {workers(K)}, {b} spare, at least {a:.3f} s, {theta:.3f} s more on average",
+            ("Your 'gaps' are those of the last to finish first: "
+             "is more or less time between finishes at the beginning?", "gaps", theta / still[::-1]),
+            ("Your 'step' begins when the a seconds are over.", "step", theta * H),
+            ("Your 'step' says that K workers are as slow as their logarithm: near, but not exact.",
+             "step", a + theta * math.log(K)),
+            ("Your 'variance' adds standard deviations. Of independent gaps something else adds up.",
+             "variance", (theta * H) ** 2),
+            ("Your 'waiting' is one worker's. All of them wait.", "waiting", theta * (H - 1)),
+            ("Your 'waiting' counts the a seconds, too.", "waiting", K * (a + theta * (H - 1))),
+            ("Your 'backup' is the step of a smaller group, from which nobody is left out.",
+             "backup", a + theta * math.fsum(1 / still[b:])),
+            ("Your 'doubling' is where it goes for very many workers, not what it is for these.",
+             "doubling", theta * math.log(2)),
+        )  # fmt: skip
 
 
 # -- 3: the step against K ------------------------------------------------------------------------------------------

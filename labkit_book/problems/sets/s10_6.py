@@ -153,19 +153,18 @@ def _clock_judge(answer: Any) -> None:
     answer, v = pasted(answer, ("ratios", "intervals", "sooner", "even"), ("barrier", "backup", "none"), 5)
     barrier, backup, none = v["barrier"], v["backup"], v["none"]
     both = ((barrier, backup), (backup, none))
-    pairs, lead = [evidence.median(x / y) for x, y in both], np.median(barrier / none)
-    right: dict[str, Any] = {"ratios": np.array([pair.center for pair in pairs])}
-    right["intervals"] = np.array([[pair.low, pair.high] for pair in pairs])
-    right["sooner"] = np.array([int(pair.low > 1) - int(pair.high < 1) for pair in pairs])
-    right["even"] = SLOW / lead
+    lead, pairs = np.median(barrier / none), [evidence.median(x / y) for x, y in both]
+    low, middle, high = np.array([(pair.low, pair.center, pair.high) for pair in pairs]).T
+    right: dict[str, Any] = {"ratios": middle, "intervals": np.stack([low, high], axis=1)}
+    right |= {"sooner": (low > 1).astype(int) - (high < 1), "even": SLOW / lead}
     apart = [np.median(x) / np.median(y) for x, y in both]
     loose = [[x.min() / y.max(), x.max() / y.min()] for x, y in both]
     follow(
         answer, right,
-        ("'ratios' are the other way round: what is divided by what?", "ratios", 1 / right["ratios"]),
+        ("'ratios' are the other way round: what is divided by what?", "ratios", 1 / middle),
         ("'ratios' divide medians: what one round had in common no longer cancels", "ratios", apart),
         ("'intervals' pair the best of one way with the worst of another round", "intervals", loose),
-        ("'sooner' goes by the middle, where the interval holds 1", "sooner", np.sign(right["ratios"] - 1)),
+        ("'sooner' goes by the middle, where the interval holds 1", "sooner", np.sign(middle - 1)),
         ("'sooner' decides nothing, though an interval lies on one side of 1", "sooner", [0, 0]),
         ("'sooner' says the opposite of what the intervals say", "sooner", -right["sooner"]),
         ("'even' grows with the barrier's time: the proportion is upside down", "even", SLOW * lead),

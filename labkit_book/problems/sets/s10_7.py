@@ -87,7 +87,7 @@ def _exchanged(means: list[Array], run: Run, most: int) -> None:
             raise Wrong(f"rank {rank} should return {len(means)} means, as as_ddp_does makes them")
     for i, mean in enumerate(means):
         each: Any = SimpleNamespace(results=[given[i] for given in run.results])
-        each_rank(each, mean, f"the mean of bucket {i % 3} in step {i // 3}")
+        each_rank(mean, each, f"the mean of bucket {i % 3} in step {i // 3}")
 
 
 def _hooked(
@@ -195,8 +195,8 @@ def _rested(right: Array, run: Run, sent: int, also: Array | None = None) -> Non
     """sent: bytes, at most. also: a w that is right as well."""
     talked(run, sent, "two ring all-reduces of d numbers at each meeting", "where it is")
     with suppress(Wrong):
-        return each_rank(run, right if also is None else also, "w")
-    return each_rank(run, right, "w")
+        return each_rank(right if also is None else also, run)
+    return each_rank(right, run)
 
 
 def _met(

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from labkit.comm.run import Run
 from labkit.learn.critical import fit_hyperbola
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import Array, as_if, each_rank, follow, pasted, slips, steps, talked
+from labkit_book.problems.sets import Array, as_if, each_rank, follow, pasted, slips, steps
 
 # -- 1: a sharpness below zero -----------------------------------------------------------------------------------------
 
@@ -80,21 +79,15 @@ def _large(rng: np.random.Generator) -> Iterator[Case]:
             "The velocity is corrected the wrong way round.": _warmed(*job, f=-1),
             "Every worker decays the weights, and all that is added up.": _warmed(*job[:-1], decay * K),
         }  # fmt: skip
-        mistakes = tuple(  # by rank 0 alone: with some of them the workers part
-            (text, lambda run, x=x: same_array(run.results[0], x, rtol=1e-7))
-            for text, x in wrong.items()
-            if not np.allclose(x, right, rtol=1e-7)
-        )
+        known = [(text, x) for text, x in wrong.items() if not np.allclose(x, right, rtol=1e-7)]
+        # by rank 0 alone: with some of them the workers part
+        mistakes = as_if(lambda x, run: same_array(run.results[0], x, rtol=1e-7), *known)
         args = tuple((sums[k], counts[k], w.copy(), *job[3:]) for k in range(K))
         world = "processes" if K == 2 else "simulated"
         label = f"K = {K}, a warm-up of {warm} examples" + ", in real processes" * (K == 2)
-        yield Case(args, partial(_ran, right, T), K, label, world, mistakes=mistakes)
-
-
-def _ran(expected: Array, T: int, run: Run) -> None:
-    most = T * 2 * (run.K - 1) * 8 * -(-(len(expected) + 1) // run.K)
-    talked(run, most, "a ring all-reduce of d + 1 numbers a step", "its gradients")
-    each_rank(run, expected, "w")
+        most, formula = T * 2 * (K - 1) * 8 * -(-(d + 1) // K), "a ring all-reduce of d + 1 numbers a step"
+        judge = partial(each_rank, right, most=most, formula=formula, has="its gradients")
+        yield Case(args, judge, K, label, world, mistakes=mistakes)
 
 
 def _warmed(

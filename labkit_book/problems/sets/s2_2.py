@@ -59,23 +59,19 @@ def _slack_cases(rng: np.random.Generator) -> Iterator[Case]:
         work = [rng.exponential(0.010, n) + 0.005 for n in steps_of]
         if kind.startswith("one of"):
             work[int(rng.integers(K))] *= 6
-        yield _slack_case(work, slack, kind)
-
-
-def _slack_case(work: list[Array], slack: int, kind: str) -> Case:
-    label = f"K = {len(work)}, s = {slack}: {kind}; steps: {', '.join(str(len(x)) for x in work)}"
-    fastest = _ends(work, slack, min)
-    mistakes = as_if(
-        _finishes,
-        ("Nobody waits for anybody here, whatever the slack is.", [np.cumsum(x) for x in work]),
-        ("Somebody may be one step further ahead here than the slack says.", _ends(work, slack + 1)),
-        ("This waits as at a barrier after every step: the slack is not used.", _ends(work, 0)),
-        ("Here it is enough that the fastest is near: the slow ones are left behind.", fastest),
-    )
-    args = tuple((x.tolist(), slack) for x in work)
-    known = mistakes[: min(2 * len(work) - 1, 4) if slack else 0]  # of fewer, some are right
-    judge = partial(_finishes, _ends(work, slack))
-    return Case(args, judge, len(work), label, _INSTANT, clock=True, mistakes=known)
+        label = f"K = {K}, s = {slack}: {kind}; steps: {', '.join(str(len(x)) for x in work)}"
+        fastest = _ends(work, slack, min)
+        mistakes = as_if(
+            _finishes,
+            ("Nobody waits for anybody here, whatever the slack is.", [np.cumsum(x) for x in work]),
+            ("Somebody may be one step further ahead here than the slack says.", _ends(work, slack + 1)),
+            ("This waits as at a barrier after every step: the slack is not used.", _ends(work, 0)),
+            ("Here it is enough that the fastest is near: the slow ones are left behind.", fastest),
+        )
+        args = tuple((x.tolist(), slack) for x in work)
+        known = mistakes[: min(2 * K - 1, 4) if slack else 0]  # of fewer, some are right
+        judge = partial(_finishes, _ends(work, slack))
+        yield Case(args, judge, K, label, _INSTANT, clock=True, mistakes=known)
 
 
 def _finishes(expected: list[Array], run: Run) -> None:
