@@ -117,7 +117,7 @@ def number(answer: Any, what: str = "the answer") -> float:
 def close(
     answer: Any, expected: float, what: str = "the answer", rtol: float = 1e-9, atol: float = 0.0
 ) -> None:
-    """Wrong unless ``answer`` is ``expected`` within ``rtol`` or ``atol``; says only if it is too large or small.
+    """Wrong unless ``answer`` is ``expected`` to ``rtol`` or ``atol``; says only if it is too large or small.
 
     What is in float32 is held to the digits that float32 can be expected to keep; so in ``same_array``.
 

@@ -85,8 +85,8 @@ def workers(K: int) -> str:
 def dealt(
     rng: np.random.Generator, K: int, d: int, apart: int, least: tuple[int, int], empty: bool = False
 ) -> list[tuple[Array, Array]]:
-    """Each worker's rows and targets: as many as a number from ``least``, and 1 to K times ``apart``, in any order;
-    ``empty``: one has none.
+    """Each worker's rows and targets: as many as a number from ``least``, and 1 to K times ``apart``, in any
+    order; ``empty``: one has none.
     """
     sizes = rng.permutation(np.arange(1, K + 1)) * apart + rng.integers(*least)
     if empty:
@@ -110,7 +110,7 @@ def talked(run: Run, most: int, formula: str, has: str = "what it has found") ->
 
 
 def each_rank(expected: Array, run: Run, what: str = "w", **sent: Any) -> None:
-    """Wrong unless every rank has ``expected``, all the same bits, and, where ``sent`` says how, ``talked`` so."""
+    """Wrong unless every rank has ``expected``, all the same bits, and ``talked`` as ``sent``, if given."""
     if sent:
         talked(run, **sent)
     for rank, w in enumerate(run.results):
