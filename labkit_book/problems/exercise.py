@@ -114,8 +114,10 @@ def number(answer: Any, what: str = "the answer") -> float:
     return value
 
 
-def close(answer: Any, expected: float, what: str = "the answer", rtol: float = 1e-9) -> None:
-    """Wrong unless ``answer`` is ``expected`` within ``rtol``; says only whether it is too large or too small.
+def close(
+    answer: Any, expected: float, what: str = "the answer", rtol: float = 1e-9, atol: float = 0.0
+) -> None:
+    """Wrong unless ``answer`` is ``expected`` to ``rtol`` or ``atol``; says only if it is too large or small.
 
     What is in float32 is held to the digits that float32 can be expected to keep; so in ``same_array``.
 
@@ -126,7 +128,7 @@ def close(answer: Any, expected: float, what: str = "the answer", rtol: float = 
     the step time is too small: 3
     """
     value = number(answer, what)
-    if abs(value - expected) > max(rtol, _float32(answer)) * max(abs(expected), 1e-300):
+    if abs(value - expected) > max(atol, max(rtol, _float32(answer)) * abs(expected)):
         said = f"{what} is too {'large' if value > expected else 'small'}: {value:.6g}"
         raise Wrong(said + _precision(answer, abs(value - expected) <= 1e-4 * abs(expected)))
 

@@ -133,12 +133,9 @@ def _messages(seats: int, pieces: int, given: Any, r: int) -> Iterator[tuple[int
 
 
 def in_rounds(
-    start: Sequence[Mapping[int, frozenset[int]]],
-    answer: Any,
-    seen: _Played,
-    price: Callable[[int, int], float] = lambda one, to: 1,
-    alpha: float = 1.0,
-) -> None:
+    start: Sequence[Mapping[int, frozenset[int]]], answer: Any, seen: _Played,
+    price: Callable[[int, int], float] = lambda one, to: 1, alpha: float = 1.0,
+) -> None:  # fmt: skip
     """Rules of a schedule in rounds of messages (from, to, pieces), each seat with at most one out and one in.
 
     start: what each seat holds first: of a piece, whose parts are added up. In the end every seat is to hold all of it.

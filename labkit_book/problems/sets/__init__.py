@@ -20,8 +20,8 @@ from labkit_book.problems.measured import read
 
 Array = NDArray[Any]
 Judge = Callable[[Any], None]
+_Slip = tuple[str, str, Any]  # what is told of a mistake, its step, the wrong value
 _Mistakes = tuple[tuple[str, Judge], ...]  # of a case
-TO_MS = 0.0051  # what is told in milliseconds is told to two digits behind the point
 
 
 def as_if(judge: Callable[..., None], *pairs: tuple[str, Any]) -> _Mistakes:
@@ -56,22 +56,13 @@ class Parts(dict[str, Any]):
             raise Wrong(str(error), {name: wrong is None for name, wrong in self.wrong.items()})
 
 
-def steps(expected: dict[str, Any], rtol: float = 1e-8) -> Judge:
+def steps(expected: dict[str, Any], rtol: float = 1e-8, atol: float = 0.0) -> Judge:
     """A judge of a derivation: a dict with these keys, a number or an array for each, each a part that counts."""
-
-    def judge(answer: Any) -> None:
-        parts = Parts(answer, expected)
-        for step, value in expected.items():
-            same: Callable[..., None] = same_array if np.ndim(value) else close
-            with parts.of(step):
-                same(parts[step], value, f"step {step!r}", rtol=rtol)
-        parts.end()
-
-    return judge
+    return lambda answer: follow(Parts(answer, expected), expected, rtol=rtol, atol=atol)
 
 
-def slips(right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-8) -> _Mistakes:
-    """A case's ``mistakes`` in steps, each (sentence, step, wrong value); without those whose value is right here."""
+def slips(right: dict[str, Any], *wrong: _Slip, rtol: float = 1e-8) -> _Mistakes:
+    """A case's ``mistakes`` in steps, without those whose value is right here."""
     return tuple(
         (said, lambda answer, step=step, x=x: same_array(answer[step], x, rtol=rtol))
         for said, step, x in wrong
@@ -79,9 +70,11 @@ def slips(right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-
     )
 
 
-def derived(args: tuple, right: dict[str, Any], label: str, *wrong: tuple[str, str, Any]) -> Case:
+def derived(
+    args: tuple, right: dict[str, Any], label: str, *wrong: _Slip, rtol: float = 1e-8, atol: float = 0.0
+) -> Case:
     """The case of a derivation whose right ``steps`` are known, and its ``slips``."""
-    return Case(args, steps(right), label=label, mistakes=slips(right, *wrong))
+    return Case(args, steps(right, rtol, atol), label=label, mistakes=slips(right, *wrong, rtol=rtol))
 
 
 def workers(K: int) -> str:
@@ -89,20 +82,17 @@ def workers(K: int) -> str:
     return f"K = {K} worker{'s' * (K > 1)}"
 
 
-def unequal(
-    rng: np.random.Generator, K: int, apart: int, least: tuple[int, int], empty: bool = False
-) -> Array:
-    """Numbers of rows (K,), no two alike: one drawn from ``least``, and 1 to K times ``apart``; ``empty``: one has none."""
+def dealt(
+    rng: np.random.Generator, K: int, d: int, apart: int, least: tuple[int, int], empty: bool = False
+) -> list[tuple[Array, Array]]:
+    """Each worker's rows and targets: as many as a number from ``least``, and 1 to K times ``apart``, in any
+    order; ``empty``: one has none.
+    """
     sizes = rng.permutation(np.arange(1, K + 1)) * apart + rng.integers(*least)
     if empty:
         sizes[rng.integers(1, K)] = 0
-    return sizes
-
-
-def dealt(X: Array, y: Array, sizes: Array) -> list[tuple[Array, Array]]:
-    """Of each worker its rows and their targets: the first ``sizes[0]`` are rank 0's, and so on."""
-    edges = np.cumsum(sizes)[:-1]
-    return list(zip(np.split(X, edges), np.split(y, edges), strict=True))
+    all_of_them = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
+    return list(zip(*(np.split(x, np.cumsum(sizes)[:-1]) for x in all_of_them), strict=True))
 
 
 def spoke(run: Run, rank: int, has: str = "what it has found") -> None:
@@ -119,47 +109,43 @@ def talked(run: Run, most: int, formula: str, has: str = "what it has found") ->
             raise Wrong(f"rank {rank} sent {int(nbytes)} bytes, more than {formula}: send less")
 
 
-def each_rank(run: Run, expected: Array, what: str) -> None:
-    """Wrong unless every rank has ``expected``, all of them the same bits."""
+def each_rank(expected: Array, run: Run, what: str = "w", **sent: Any) -> None:
+    """Wrong unless every rank has ``expected``, all the same bits, and ``talked`` as ``sent``, if given."""
+    if sent:
+        talked(run, **sent)
     for rank, w in enumerate(run.results):
         same_array(w, expected, f"{what} of rank {rank}", rtol=1e-9, atol=1e-12)
     if any(np.asarray(w).tobytes() != np.asarray(run.results[0]).tobytes() for w in run.results):
         raise Wrong("the ranks hold different bits: they will drift apart, so let all add in the same order")
 
 
-def told(
-    answer: Parts, key: str, right: Any, wrong: dict[str, Any], atol: float = 0.0, rtol: float = 1e-2
+def follow(
+    answer: Parts, right: dict[str, Any], *wrong: _Slip, rtol: float = 1e-2, atol: float = 0.0
 ) -> None:
-    """Look at a part, a number or several: is it right to ``atol``, or without one to ``rtol``?
+    """The last look: Wrong unless these are what follows, numbers to ``rtol`` or ``atol``, words, yes and no.
 
-    wrong: by its sentence, each value that is recognised as a mistake.
+    wrong: what is recognised in numbers; for a word, yes and no, (why, key, "").
     """
-    rtol = 0.0 if atol else rtol
-    with answer.of(key):
-        try:
-            if np.ndim(right) or atol:
-                same_array(answer[key], np.asarray(right), key, rtol, atol)
-            else:
-                close(answer[key], right, key, rtol)
-        except Wrong:
-            given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
-            for said, value in wrong.items():
-                if np.shape(given) == np.shape(value) and np.allclose(given, value, rtol, atol):
-                    raise Wrong(f"{key}: {said}") from None
-            raise
-
-
-def says(answer: Parts, key: str, right: Any, why: str) -> None:
-    """Look at a part in a word, or in yes and no: is it what follows? why: else, for the student."""
-    with answer.of(key):
-        if answer[key] != right:
-            raise Wrong(f"{key} says {answer[key]!r}: {why}")
-
-
-def follow(answer: Parts, right: dict[str, Any], *wrong: tuple[str, str, Any], rtol: float = 1e-3) -> None:
-    """``told`` for several conclusions; wrong: (sentence, key, wrong value)."""
     for key, value in right.items():
-        told(answer, key, value, {said: x for said, at, x in wrong if at == key}, rtol=rtol)
+        known = [(said, x) for said, at, x in wrong if at == key]
+        with answer.of(key):
+            kind = np.asarray(value).dtype.kind
+            if kind == "b" and np.asarray(answer[key]).dtype.kind != "b":
+                raise Wrong(f"{key!r} is {answer[key]!r}, which is neither True nor False")
+            if kind in "bU":
+                if not np.array_equal(answer[key], value):
+                    raise Wrong(f"{key!r} says {answer[key]!r}: {known[0][0]}")
+                continue
+            given = answer[key] if isinstance(answer[key], (int, float, list, tuple, np.ndarray)) else []
+            same: Callable[..., None] = same_array if np.ndim(value) else close
+            try:
+                same(answer[key], value, repr(key), rtol, atol)
+            except Wrong:
+                for said, x in known:
+                    if np.shape(given) == np.shape(x) and np.allclose(given, x, rtol, atol):
+                        raise Wrong(f"{key!r}: {said}") from None
+                raise
+    answer.end()
 
 
 def pasted(
@@ -169,6 +155,7 @@ def pasted(
     is concluded from them, and the data are of these settings.
     """
     at, answer = list(at), Parts(answer, ("data", *concluded), "keep the dict as it was,")
+    answer.wrong = dict.fromkeys(concluded)  # each is looked at, and what is wrong told in this order
     data = read(answer["data"], len(at), repeats)
     if set(data.at) != set(at) or data.values.shape[1] != repeats or (data.values < 0).any():
         raise Wrong(f"the data are to be of {', '.join(map(str, at))}, {repeats} times each, from zero up")

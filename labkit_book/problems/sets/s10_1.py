@@ -14,19 +14,7 @@ import numpy as np
 
 from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import (
-    Array,
-    Parts,
-    as_if,
-    dealt,
-    derived,
-    pasted,
-    says,
-    talked,
-    told,
-    unequal,
-    workers,
-)
+from labkit_book.problems.sets import Array, Parts, as_if, dealt, derived, follow, pasted, talked, workers
 
 # -- 1: inputs that expose one program each -----------------------------------------------------------------
 
@@ -60,9 +48,8 @@ def _exposed(name: str, given: Any) -> None:
         why = _NOT[name] if min(off[name]) <= 1e-3 else "it is off, but by no more than a tenth"
         raise Wrong(f"the input for {name} does not expose {name}: {why}")
     if name == "B" and programs["B"][0] * right >= 0:
-        raise Wrong(
-            "at the input for B, what B computes is off, but it still has the sign of the right gradient"
-        )
+        said = "what B computes is off, but it still has the sign of the right gradient"
+        raise Wrong(f"at the input for B, {said}")
     for other in _OFF:
         if other != name and max(off[other]) >= 1e-3:
             raise Wrong(f"the input for {name} accuses {other} as well: {_OFF[other]}")
@@ -132,14 +119,14 @@ def _derived(rng: np.random.Generator) -> Iterator[Case]:
 def _tilted(rng: np.random.Generator) -> Iterator[Case]:
     for K, tau in ((1, 0.7), (2, 0.4), (3, 0.9), (4, 0.3), (5, 0.6), (3, 2000.0)):
         d = int(rng.integers(3, 6))
-        sizes = unequal(rng, K, 3, (1, 4), empty=K == 4)
-        X, y = rng.standard_normal((sizes.sum(), d)), rng.standard_normal(sizes.sum())
-        w = rng.standard_normal(d)
+        shards, w = dealt(rng, K, d, 3, (1, 4), empty=K == 4), rng.standard_normal(d)
         label = f"with {workers(K)}, tau = {tau:g}" + (", one without rows" if K == 4 else "")
-        yield _tilted_case(X, y, w, tau, sizes, label)
+        yield _tilted_case(shards, w, tau, label)
 
 
-def _tilted_case(X: Array, y: Array, w: Array, tau: float, sizes: Array, label: str) -> Case:
+def _tilted_case(shards: list[tuple[Array, Array]], w: Array, tau: float, label: str) -> Case:
+    X, y = (np.concatenate(parts) for parts in zip(*shards, strict=True))
+    sizes = [len(part) for _, part in shards]
     K, N, f, G = len(sizes), len(y), (X @ w - y) ** 2, 2 * (X @ w - y)[:, None] * X
     tops = [max(f[at].max(initial=0), 0) for at in np.split(np.arange(N), np.cumsum(sizes)[:-1])]
     p, q = np.exp(tau * f - (tau * f).max()), np.exp(tau * (f - np.repeat(tops, sizes)))
@@ -157,7 +144,7 @@ def _tilted_case(X: Array, y: Array, w: Array, tau: float, sizes: Array, label: 
         ("The losses have a half in them here, as if the square brought no 2 down.", g / 2) if K == 1 else
         ("Once divided by all weights, and then by the workers besides.", g / K),
     ]  # fmt: skip
-    args = tuple((a, b, w.copy(), tau) for a, b in dealt(X, y, sizes))
+    args = tuple((a, b, w.copy(), tau) for a, b in shards)
     return Case(args, partial(_tilts, g), K, label, mistakes=as_if(_tilts, *mistakes))
 
 
@@ -179,31 +166,29 @@ def _by_the_clock(answer: Any) -> None:
     answer, v = pasted(answer, ("by_bytes", "steps", "clock", "share"), ("ship", "sum"), _ROUNDS)
     ship, total = v["ship"], v["sum"]
     even = _ROWS / 2  # N / (2 K)
-    told(answer, "by_bytes", even, {
-        "a worker's rows have been taken for those of all": even / _K,
-        "rank 0 has been made to send, too": even * _K / (_K - 1),
-        "only half of an all-reduce has been counted": 2 * even,
-        "one worker's messages of a step stand against everybody's rows": even * _K,
-    })  # fmt: skip
     ratio, ships, sums = np.sort(ship / total), np.sort(ship), np.sort(total)
-    told(answer, "steps", ratio[[1, -2]], {
-        "from the least to the greatest is as wide as the most disturbed round makes it": ratio[[0, -1]],
-        "as short as this, it misses more often than once in twenty": ratio[[2, -3]],
-        "a shipment is measured in all-reduces here, not the other way round": 1 / ratio[[-2, 1]],
-        "a shipment of one round has been divided by an all-reduce of another": ships[[1, -2]] / sums[[-2, 1]],
-    })  # fmt: skip
+    ends, torn = ratio[[0, -1]], ships[[1, -2]] / sums[[-2, 1]]
     clock = "sooner" if ratio[-2] < even else "later" if ratio[1] > even else "not decided"
-    says(answer, "clock", clock, "that does not follow from your own by_bytes and steps")
     beta = (_K - 1) * _ROWS * (_D + 1) * 8 / np.median(ship)
-    vector = (_D + 1) * 8 / beta / np.median(total)
-    share = 2 * (_K - 1) / _K * vector
-    told(answer, "share", share, {
-        "all workers' bytes have been put one behind the other": _K * share,
-        "the vector has been counted as sent once": vector,
-        "every part of the vector has been sent once too often in either half of the ring": 2 * vector,
-        "that is what the bytes leave unexplained": 1 - share,
-    })  # fmt: skip
-    answer.end()
+    one = (_D + 1) * 8 / beta / np.median(total)
+    share = 2 * (_K - 1) / _K * one
+    follow(
+        answer, {"by_bytes": even, "steps": ratio[[1, -2]], "clock": clock, "share": share},
+        ("a worker's rows have been taken for those of all", "by_bytes", even / _K),
+        ("rank 0 has been made to send, too", "by_bytes", even * _K / (_K - 1)),
+        ("only half of an all-reduce has been counted", "by_bytes", 2 * even),
+        ("one worker's messages of a step stand against everybody's rows", "by_bytes", even * _K),
+        ("from the least to the greatest is as wide as the most disturbed round makes it", "steps", ends),
+        ("as short as this, it misses more often than once in twenty", "steps", ratio[[2, -3]]),
+        ("a shipment is measured in all-reduces here, not the other way round", "steps", 1 / ratio[[-2, 1]]),
+        ("a shipment of one round has been divided by an all-reduce of another", "steps", torn),
+        ("that does not follow from your own by_bytes and steps", "clock", ""),
+        ("all workers' bytes have been put one behind the other", "share", _K * share),
+        ("the vector has been counted as sent once", "share", one),
+        ("every part of the vector has been sent once too often in either half of the ring",
+         "share", 2 * one),
+        ("that is what the bytes leave unexplained", "share", 1 - share),
+    )  # fmt: skip
 
 
 EXERCISES = (

@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.measured import read
-from labkit_book.problems.sets import Array, Judge, Parts, derived, follow, pasted, says, slips, told
+from labkit_book.problems.sets import Array, Judge, Parts, derived, follow, pasted, slips
 
 # -- 1: foretell a step, then take it -------------------------------------------------------------------------------
 
@@ -31,23 +31,24 @@ def _foretold_judge(answer: Any) -> None:
         raise Wrong(f"then is to be of {_UNSEEN}, not of {', '.join(map(str, then.at))}")
     one, more, two = (1e3 * v[at] for at in _SEEN)
     said, at = more + two - one, 1e3 * float(np.median(then.values))
-    told(answer, "predicted_ms", np.median(said), {
-        "it is four times the whole step of two workers, and so of what does not grow with the batch": np.median(4 * two),
-        "here talking grows with the batch as computing does": np.median(two * more / one),
-        "three medians may come from three rounds: was the machine equally busy in all of them?":
-            np.median(more) + np.median(two) - np.median(one),
-    })  # fmt: skip
-    for name, end in (("low_ms", np.min), ("high_ms", np.max)):
-        told(answer, name, end(said), {"the rounds have been torn apart": end(more) + end(two) - end(one)})
-    told(answer, "promise", (_ROUNDS - 1) / (_ROUNDS + 1), {
-        "it takes the least and the greatest of nine for the least and the greatest there can be": 1.0,
-        "a tenth value can fall out at either end, and you bar only one": 0.9,
-        "a habit of statisticians is no property of nine numbers": 0.95,
-    })  # fmt: skip
+    torn = {end: end(more) + end(two) - end(one) for end in (np.median, np.min, np.max)}
     word = "too low" if at > said.max() else "too high" if at < said.min() else "holds"
-    why = "of 'holds', 'too low' and 'too high', where does the middle of `then` lie?"
-    says(answer, "verdict", word, why)
-    answer.end()
+    follow(
+        answer, {"predicted_ms": np.median(said), "low_ms": said.min(), "high_ms": said.max(),
+                 "promise": (_ROUNDS - 1) / (_ROUNDS + 1), "verdict": word},
+        ("it is four times the whole step of two workers, and so of what does not grow with the batch",
+         "predicted_ms", np.median(4 * two)),
+        ("here talking grows with the batch as computing does", "predicted_ms", np.median(two * more / one)),
+        ("three medians may come from three rounds: was the machine equally busy in all of them?",
+         "predicted_ms", torn[np.median]),
+        ("the rounds have been torn apart", "low_ms", torn[np.min]),
+        ("the rounds have been torn apart", "high_ms", torn[np.max]),
+        ("it takes the least and the greatest of nine for the least and the greatest there can be",
+         "promise", 1.0),
+        ("a tenth value can fall out at either end, and you bar only one", "promise", 0.9),
+        ("a habit of statisticians is no property of nine numbers", "promise", 0.95),
+        ("of 'holds', 'too low' and 'too high', where does the middle of `then` lie?", "verdict", ""),
+    )  # fmt: skip
 
 
 # -- 2: how sure is the ranking -------------------------------------------------------------------------------------
@@ -174,11 +175,9 @@ def _vendor() -> Case:
     }  # fmt: skip
 
     def judge(answer: Any) -> None:
-        answer = Parts(answer, (*right, "overlap"))
-        follow(answer, right, rtol=_ROUNDED)
         why = "what would the table show if the sum took less, or if less of it were hidden?"
-        says(answer, "overlap", _OVERLAP[-1], f"of {', '.join(_OVERLAP)}, {why}")
-        answer.end()
+        said, all_of_it = f"of {', '.join(_OVERLAP)}, {why}", right | {"overlap": _OVERLAP[-1]}
+        follow(Parts(answer, all_of_it), all_of_it, (said, "overlap", ""), rtol=_ROUNDED)
 
     return Case((), judge, mistakes=slips(right,
         ("That is the vendor's own number: what was its 100 per cent?", "efficiency", _RATE[64] / (8 * _RATE[8])),

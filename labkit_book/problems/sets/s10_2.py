@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import Array, as_if, derived, pasted, says, talked, told, workers
+from labkit_book.problems.sets import Array, as_if, derived, follow, pasted, talked, workers
 
 # -- 1: four workers' samplers on trial ---------------------------------------------------------------------
 
@@ -170,22 +170,22 @@ def _machine(answer: Any) -> None:
     first, second = np.argsort(np.median(run, axis=1))[:2]
     wins = int((run[first] < run[second]).sum())
     tail = sum(math.comb(_ROUNDS, i) for i in range(max(wins, _ROUNDS - wins), _ROUNDS + 1))
-    p = min(1.0, 2 * tail / 2**_ROUNDS)
-    told(answer, "example_s", e, {"a step's overhead has been shared out to its examples": high / B[-1]})
-    told(answer, "overhead_s", o, {"its examples take a part of the smallest step's time": low})
-    told(answer, "best", math.sqrt(39.4 * o / e), {
-        "that is the critical batch, whatever a step costs": 39.4,
-        "there the two costs of one step are equal: the number of steps has not been asked": o / e,
-        "the square of what falls and of what grows": 39.4 * o / e})  # fmt: skip
-    told(answer, "fastest", B[first], {
-        "that is the batch with the shortest step": B[t.mean(axis=1).argmin()],
-        "that is the batch with the cheapest example": B[(np.median(t, axis=1) / B).argmin()]})  # fmt: skip
-    told(answer, "p", p, {
-        "one direction only has been counted: before the data, either might have been faster": p / 2,
-        "a chance of just so many rounds, not of so many or more": 2 * math.comb(_ROUNDS, wins) / 2**_ROUNDS,
-        "that is a share of rounds": wins / _ROUNDS})  # fmt: skip
-    says(answer, "decided", "yes" if p < 0.05 else "no", "that does not follow from your own p")
-    answer.end()
+    p, just = min(1.0, 2 * tail / 2**_ROUNDS), 2 * math.comb(_ROUNDS, wins) / 2**_ROUNDS
+    right = {"example_s": e, "overhead_s": o, "best": math.sqrt(39.4 * o / e), "fastest": B[first], "p": p}
+    follow(
+        answer, right | {"decided": "yes" if p < 0.05 else "no"},
+        ("a step's overhead has been shared out to its examples", "example_s", high / B[-1]),
+        ("its examples take a part of the smallest step's time", "overhead_s", low),
+        ("that is the critical batch, whatever a step costs", "best", 39.4),
+        ("there the two costs of one step are equal: the number of steps has not been asked", "best", o / e),
+        ("the square of what falls and of what grows", "best", 39.4 * o / e),
+        ("that is the batch with the shortest step", "fastest", B[t.mean(axis=1).argmin()]),
+        ("that is the batch with the cheapest example", "fastest", B[(np.median(t, axis=1) / B).argmin()]),
+        ("one direction only has been counted: before the data, either might have been faster", "p", p / 2),
+        ("a chance of just so many rounds, not of so many or more", "p", just),
+        ("that is a share of rounds", "p", wins / _ROUNDS),
+        ("that does not follow from your own p", "decided", ""),
+    )  # fmt: skip
 
 
 EXERCISES = (

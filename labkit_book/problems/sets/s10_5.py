@@ -15,9 +15,9 @@ import numpy as np
 
 from labkit.comm import Run, Simulated
 from labkit.network import Link
-from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
+from labkit_book.problems.exercise import Case, Exercise, Wrong, close, number, once, same_array
 from labkit_book.problems.puzzles import Puzzle, in_rounds
-from labkit_book.problems.sets import Array, as_if, pasted, says, spoke, told, workers
+from labkit_book.problems.sets import Array, as_if, follow, pasted, spoke, workers
 
 
 def _edges(K: int, n: int) -> Array:
@@ -92,13 +92,10 @@ def _reduce_scatter(rng: np.random.Generator) -> Iterator[Case]:
 
 # No less than 13: to have eight pieces a seat needs three rounds. If one round brings one piece across to every seat, six
 # more come from within: 3 + 4 + 6. Two rounds across, or one with two pieces, take 8 alone, and leave more than two to come.
+_START = [{k: frozenset({k})} for k in range(8)]
 SHARDS = Puzzle(
     [f"seat {k}, host {k // 4}" for k in range(8)],
-    partial(
-        in_rounds,
-        [{k: frozenset({k})} for k in range(8)],
-        price=lambda one, to: 1 if one // 4 == to // 4 else 4,
-    ),
+    partial(in_rounds, _START, price=lambda one, to: 1 if one // 4 == to // 4 else 4),
     good=22,
     bound=13,
 )
@@ -173,20 +170,21 @@ def _measured(answer: Any) -> None:
     for part in ("alpha", "beta"):  # one line
         with answer.of(part):
             _refuse(*line)
-    told(answer, "predicted", 6 * (alpha + RING_BYTES / 4 / beta), {  # of a ring of four
-        "that is one message of all the bytes, and a ring has more to do": alpha + RING_BYTES / beta,
-        "every message of the ring is priced as long as the vector": 6 * (alpha + RING_BYTES / beta),
-        "one half of the ring is missing": 3 * (alpha + RING_BYTES / 4 / beta),
-        "that is what was measured, and so no prediction": np.median(ran),
-    })  # fmt: skip
-    told(answer, "low", ran.min(), {})
-    told(answer, "high", ran.max(), {})
-    told(answer, "chance", 1 - 2 * 0.5 ** len(ran), {
-        "it forgets one side on which the median may lie": 1 - 0.5 ** len(ran),
-    }, 0.002)  # fmt: skip
+    with answer.of("chance"):
+        chance, right = number(answer["chance"], "chance"), 1 - 2 * 0.5 ** len(ran)
+        one_side = abs(chance - (1 + right) / 2) <= 0.002
+        _refuse((one_side, "chance: it forgets one side on which the median may lie"))
+        close(chance, right, "chance", 0.002)
     where = "too short" if predicted < low else "too long" if predicted > high else "inside"
-    says(answer, "prediction", where, "your own numbers do not say so")
-    answer.end()
+    whole, ring = alpha + RING_BYTES / beta, 6 * (alpha + RING_BYTES / 4 / beta)  # of four
+    follow(
+        answer, {"predicted": ring, "low": ran.min(), "high": ran.max(), "prediction": where},
+        ("that is one message of all the bytes, and a ring has more to do", "predicted", whole),
+        ("every message of the ring is priced as long as the vector", "predicted", 6 * whole),
+        ("one half of the ring is missing", "predicted", ring / 2),
+        ("that is what was measured, and so no prediction", "predicted", np.median(ran)),
+        ("your own numbers do not say so", "prediction", ""),
+    )  # fmt: skip
 
 
 _HALF = tuple(f"labkit.collectives.reduce_scatter.{way}" for way in ("__call__", "inplace", "among"))

@@ -22,7 +22,7 @@ from labkit_book.problems.sets import Array, as_if, derived, each_rank, talked
 # -- 1: four bits that lose nothing ----------------------------------------------------------------------------------
 
 
-def _agreed(rng: np.random.Generator) -> Iterator[Case]:
+def _bits(rng: np.random.Generator) -> Iterator[Case]:
     for K, d, R in ((1, 64, 80), (2, 128, 120), (3, 64, 120)):
         # Nearly the same at every meeting: what rounding takes away once, it takes away each time.
         G = rng.standard_normal((K, 1, d)) + 0.05 * rng.standard_normal((K, R, d))
@@ -87,7 +87,7 @@ def _exchanged(means: list[Array], run: Run, most: int) -> None:
             raise Wrong(f"rank {rank} should return {len(means)} means, as as_ddp_does makes them")
     for i, mean in enumerate(means):
         each: Any = SimpleNamespace(results=[given[i] for given in run.results])
-        each_rank(each, mean, f"the mean of bucket {i % 3} in step {i // 3}")
+        each_rank(mean, each, f"the mean of bucket {i % 3} in step {i // 3}")
 
 
 def _hooked(
@@ -122,14 +122,8 @@ def _thousand(rng: np.random.Generator) -> Iterator[Case]:
         above = (T * ring - longer * T * gather / H) / (t * (longer - 1) * T)
         beta = above * float(rng.uniform(0.05, 0.5))
         both = T * (t + ring / beta), longer * T * (t + gather / H / beta)
-        right = {
-            "claimed": H / kept,
-            "a_step": ring * H / gather,
-            "to_loss": ring * H / gather / longer,
-            "K_even": 2 / kept,
-            "sooner": both[0] / both[1],
-            "above": above,
-        }
+        right = {"claimed": H / kept, "a_step": ring * H / gather, "to_loss": ring * H / gather / longer}
+        right |= {"K_even": 2 / kept, "sooner": both[0] / both[1], "above": above}
         yield derived(
             (K, P, H, kept, T, longer * T, t, beta), right, f"K = {K}, H = {H}, kept {kept:.3f}",
             ("This takes a message for what a worker sends: count to how many others it goes, and what a ring sends.",
@@ -154,13 +148,8 @@ def _free(rng: np.random.Generator) -> Iterator[Case]:
         ring, tie_s = 2 * (K - 1) / K * sent, t * (rho - 1) / (1 - rho / H)
         beta = ring / tie_s * float(rng.uniform(0.2, 3))
         ratio = rho * (t + ring / beta / H) / (t + ring / beta)
-        right = {
-            "round": V * (H - 1) / 2,
-            "harm": one * (H - 1),
-            "free": math.floor(1 + share / one),
-            "ratio": ratio,
-            "stops": ring / tie_s,
-        }
+        right = {"round": V * (H - 1) / 2, "harm": one * (H - 1), "free": math.floor(1 + share / one)}
+        right |= {"ratio": ratio, "stops": ring / tie_s}
         label = f"H = {H}, K = {K}, eta = {eta:.4f}, share {share:.2f}, rho = {rho:.2f}"
         yield derived(
             (H, K, eta, L, s2, share, rho, t, sent, beta), right, label,
@@ -206,8 +195,8 @@ def _rested(right: Array, run: Run, sent: int, also: Array | None = None) -> Non
     """sent: bytes, at most. also: a w that is right as well."""
     talked(run, sent, "two ring all-reduces of d numbers at each meeting", "where it is")
     with suppress(Wrong):
-        return each_rank(run, right if also is None else also, "w")
-    return each_rank(run, right, "w")
+        return each_rank(right if also is None else also, run)
+    return each_rank(right, run)
 
 
 def _met(
@@ -229,9 +218,7 @@ def _met(
 
 _READY = ("labkit.compress.ErrorFeedback", "labkit.compress.compressed_mean")
 EXERCISES = (
-    Exercise(
-        "10.7-1", "Four bits that lose nothing", "build", 3, "agreed", _agreed, (2, 5, 8, 12), (), _READY
-    ),
+    Exercise("10.7-1", "Four bits that lose nothing", "build", 3, "agreed", _bits, (2, 5, 8, 12), (), _READY),
     Exercise("10.7-2", "A hook for every bucket", "build", 4, "exchanged", _hook, (1, 2, 4), withheld=_READY),
     Exercise("10.7-3", "A thousand times less", "criticise", 3, "bill", _thousand, (3, 9, 10, 11, 13, 14)),
     Exercise("10.7-4", "How many local steps are free?", "derive", 4, "free_steps", _free, (6, 10, 11)),

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from labkit.comm.run import Run
 from labkit.learn.critical import fit_hyperbola
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
-from labkit_book.problems.sets import Array, as_if, each_rank, follow, pasted, says, slips, steps, talked
+from labkit_book.problems.sets import Array, as_if, each_rank, follow, pasted, slips, steps
 
 # -- 1: a sharpness below zero -----------------------------------------------------------------------------------------
 
@@ -80,21 +79,15 @@ def _large(rng: np.random.Generator) -> Iterator[Case]:
             "The velocity is corrected the wrong way round.": _warmed(*job, f=-1),
             "Every worker decays the weights, and all that is added up.": _warmed(*job[:-1], decay * K),
         }  # fmt: skip
-        mistakes = tuple(  # by rank 0 alone: with some of them the workers part
-            (text, lambda run, x=x: same_array(run.results[0], x, rtol=1e-7))
-            for text, x in wrong.items()
-            if not np.allclose(x, right, rtol=1e-7)
-        )
+        known = [(text, x) for text, x in wrong.items() if not np.allclose(x, right, rtol=1e-7)]
+        # by rank 0 alone: with some of them the workers part
+        mistakes = as_if(lambda x, run: same_array(run.results[0], x, rtol=1e-7), *known)
         args = tuple((sums[k], counts[k], w.copy(), *job[3:]) for k in range(K))
         world = "processes" if K == 2 else "simulated"
         label = f"K = {K}, a warm-up of {warm} examples" + ", in real processes" * (K == 2)
-        yield Case(args, partial(_ran, right, T), K, label, world, mistakes=mistakes)
-
-
-def _ran(expected: Array, T: int, run: Run) -> None:
-    most = T * 2 * (run.K - 1) * 8 * -(-(len(expected) + 1) // run.K)
-    talked(run, most, "a ring all-reduce of d + 1 numbers a step", "its gradients")
-    each_rank(run, expected, "w")
+        most, formula = T * 2 * (K - 1) * 8 * -(-(d + 1) // K), "a ring all-reduce of d + 1 numbers a step"
+        judge = partial(each_rank, right, most=most, formula=formula, has="its gradients")
+        yield Case(args, judge, K, label, world, mistakes=mistakes)
 
 
 def _warmed(
@@ -131,32 +124,26 @@ def _measured(answer: Any) -> None:
     S_min, B_crit = _law(_BATCHES, np.median(S, axis=1))
     each = np.array([_law(_BATCHES, row)[1] for row in S.T])
     predicted, twice = S_min * (1 + B_crit / _HELD), (1 + each / 64) / (1 + each / 128)
-    right = {
-        "S_min": S_min,
-        "B_crit": B_crit,
-        "low": each.min(),
-        "high": each.max(),
-        "predicted": predicted,
-        "buys": np.array([twice.min(), twice.max()]),
-    }
+    right = {"S_min": S_min, "B_crit": B_crit, "low": each.min(), "high": each.max(), "predicted": predicted}
+    right["buys"] = np.array([twice.min(), twice.max()])
+    right["held"] = "yes" if held.min() <= predicted <= held.max() else "no"
+    right["worth"] = "yes" if twice.min() > 1.2 else "no" if twice.max() < 1.2 else "not decided"
     level = np.polyfit(1 / np.array(_BATCHES, float), np.median(S, axis=1), 1)[1]
     absolute = "The fit is of steps as they are: the small batches, which need most, then decide alone."
     helped = "The batch that was held back has gone into the fit: what it is to test it has helped to make."
     all_of_them = _law((*_BATCHES, _HELD), np.median(np.vstack([S, held]), axis=1))
+    mean = _law(_BATCHES, S.mean(axis=1))[0]
     follow(
-        answer,
-        right,
+        answer, right,
         (helped, "S_min", all_of_them[0]),
         (absolute, "S_min", level),
-        ("The middle of the runs is a mean here: one unlucky run moves it.", "S_min", _law(_BATCHES, S.mean(axis=1))[0]),
+        ("The middle of the runs is a mean here: one unlucky run moves it.", "S_min", mean),
         ("The fit to the medians is not the middle of seven fits.", "B_crit", np.median(each)),
         ("This leaves out what larger batches than 1024 could still save.", "predicted", S_min),
+        ("where does your prediction lie among the seven runs?", "held", ""),
+        ("hold both ends of 'buys' against the price of a step.", "worth", ""),
+        rtol=1e-3,
     )  # fmt: skip
-    inside = "yes" if held.min() <= predicted <= held.max() else "no"
-    says(answer, "held", inside, "where does your prediction lie among the seven runs?")
-    worth = "yes" if twice.min() > 1.2 else "no" if twice.max() < 1.2 else "not decided"
-    says(answer, "worth", worth, "hold both ends of 'buys' against the price of a step.")
-    answer.end()
 
 
 # -- 4: do large batches generalise worse? -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from labkit.collectives import halving
 from labkit.network import Link, least_bytes, least_time
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.puzzles import Puzzle, in_rounds
-from labkit_book.problems.sets import Array, as_if, derived, pasted, told
+from labkit_book.problems.sets import Array, as_if, derived, follow, pasted
 
 # -- 1: an all-reduce of eight seats ----------------------------------------------------------------------------------
 
@@ -82,26 +82,21 @@ def _quantised(answer: Any) -> None:
     scatter = runs.std(axis=1, ddof=1)
     error = scatter / np.sqrt(12)
     ratio, spread = mean[:-1] / mean[1:], 2 * np.hypot(error[1:] / mean[1:], error[:-1] / mean[:-1])
-    told(answer, "times", mean / floor, {
-        "that is the floor over what was measured": floor / mean,
-        "that is the error itself; how many times the least possible is it?": mean,
-    })  # fmt: skip
-    told(answer, "margin", 2 * error / floor, {
-        "that is how far single runs scatter, and not how well their mean is known": 2 * scatter / floor,
-        "one standard error to either side is too narrow for 95 per cent": error / floor,
-        "it is not in units of the floor": 2 * error,
-    })  # fmt: skip
-    told(answer, "worth", np.log2(1 + 1 / mean) / 2, {
-        "the bound has something beside one over the error in its logarithm": np.log2(1 / mean) / 2,
-        "this is as if a bit halved the variance at best": np.log2(1 + 1 / mean),
-    })  # fmt: skip
-    told(answer, "factor", ratio, {
-        "it says how much is left, and asked is by how much it is divided": 1 / ratio,
-        "that is what the distance to the floor is divided by": ratio * floor[1:] / floor[:-1],
-    })  # fmt: skip
     with answer.of("four"):
         _by_four(answer["four"], ratio * (1 - spread), ratio * (1 + spread))
-    answer.end()
+    wide, worth = scatter / floor, np.log2(1 + 1 / mean) / 2
+    follow(
+        answer, {"times": mean / floor, "margin": 2 * error / floor, "worth": worth, "factor": ratio},
+        ("that is the floor over what was measured", "times", floor / mean),
+        ("that is the error itself; how many times the least possible is it?", "times", mean),
+        ("that is how far single runs scatter, and not how well their mean is known", "margin", 2 * wide),
+        ("one standard error to either side is too narrow for 95 per cent", "margin", error / floor),
+        ("it is not in units of the floor", "margin", 2 * error),
+        ("the bound has something beside one over the error in its logarithm", "worth", -np.log2(mean) / 2),
+        ("this is as if a bit halved the variance at best", "worth", 2 * worth),
+        ("it says how much is left, and asked is by how much it is divided", "factor", 1 / ratio),
+        ("that is what the distance to the floor is divided by", "factor", ratio * floor[1:] / floor[:-1]),
+    )  # fmt: skip
 
 
 def _by_four(said: Any, low: Array, high: Array) -> None:

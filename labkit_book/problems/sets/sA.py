@@ -17,7 +17,7 @@ from labkit.collectives import all_gather, reduce_scatter
 from labkit.comm.run import Run
 from labkit_book.problems.exercise import Case, Exercise, Wrong, once, same_array
 from labkit_book.problems.puzzles import Puzzle, pipeline
-from labkit_book.problems.sets import Array, as_if, derived, pasted, talked, told, workers
+from labkit_book.problems.sets import Array, as_if, derived, follow, pasted, talked, workers
 
 # -- 1: what overlap hides ------------------------------------------------------------------------------------------
 
@@ -33,25 +33,27 @@ def _overlap_judge(answer: Any) -> None:
     keys = [f"{net}_{what}" for net in SUM_MS for what in ("ms", "predicted_ms", "agrees")]
     at = [f"{net} {way}" for net in SUM_MS for way in ("blocking", "overlapped")]
     answer, v = pasted(answer, keys, at, REPEATS)
+    right: dict[str, Any] = {}
+    wrong: list[tuple[str, str, Any]] = []
     for net, ms in SUM_MS.items():
         saved, said = v[f"{net} blocking"] - v[f"{net} overlapped"], (LAYERS - 1) * min(LAYER_MS, ms)
-        low, high = right = _interval(saved)
-        told(answer, f"{net}_ms", right, {
-            "it is as wide as single runs scatter, and an interval for the mean of ten is narrower": _interval(saved, 1),
-            "it lies on the wrong side of zero: which of the two ways is to be the shorter?": -right[::-1],
-        }, 0.06)  # fmt: skip
-        told(answer, f"{net}_predicted_ms", said, {
-            "a sum is hidden where no layer is left, or a layer where there is no sum": LAYERS * min(LAYER_MS, ms),
-            "more than a layer's 10 ms is hidden behind a layer": (LAYERS - 1) * ms,
-            "that is how long an overlapped pass takes, not what it saves": LAYERS * (LAYER_MS + ms) - said,
-        }, 0.06)  # fmt: skip
-        agrees, near = answer[f"{net}_agrees"], min(abs(said - low), abs(said - high)) < 0.06
-        with answer.of(f"{net}_agrees"):
-            if not isinstance(agrees, (bool, np.bool_)):
-                raise Wrong(f"{net}_agrees is {agrees!r}, which is neither True nor False")
-            if not near and agrees != (low <= said <= high):
-                raise Wrong(f"{net}_agrees does not follow from the interval and the prediction beside it")
-    answer.end()
+        low, high = interval = _interval(saved)
+        near, agrees = min(abs(said - low), abs(said - high)) < 0.06, answer[f"{net}_agrees"]
+        holds = bool(agrees) if near else low <= said <= high
+        right |= {f"{net}_ms": interval, f"{net}_predicted_ms": said, f"{net}_agrees": holds}
+        wrong += [
+            ("it is as wide as single runs scatter, and an interval for the mean of ten is narrower",
+             f"{net}_ms", _interval(saved, 1)),
+            ("it lies on the wrong side of zero: which of the two ways is to be the shorter?",
+             f"{net}_ms", -interval[::-1]),
+            ("a sum is hidden where no layer is left, or a layer where there is no sum",
+             f"{net}_predicted_ms", LAYERS * min(LAYER_MS, ms)),
+            ("more than a layer's 10 ms is hidden behind a layer", f"{net}_predicted_ms", (LAYERS - 1) * ms),
+            ("that is how long an overlapped pass takes, not what it saves",
+             f"{net}_predicted_ms", LAYERS * (LAYER_MS + ms) - said),
+            ("that does not follow from the interval and the prediction beside it", f"{net}_agrees", ""),
+        ]  # fmt: skip
+    follow(answer, right, *wrong, rtol=0.0, atol=0.06)
 
 
 # -- 2: what a worker keeps, and holds for a moment -----------------------------------------------------------------

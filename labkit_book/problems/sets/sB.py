@@ -18,10 +18,7 @@ from labkit.comm.run import Run
 from labkit.extras import scipy
 from labkit_book.problems.exercise import Case, Exercise, Wrong, number, once, same_array
 from labkit_book.problems.puzzles import Puzzle, in_rounds
-from labkit_book.problems.sets import Array, as_if, derived, slips, spoke, steps, talked, workers
-
-_ROUNDED = 5e-3  # students copy three digits
-
+from labkit_book.problems.sets import Array, as_if, derived, spoke, talked, workers
 
 # -- 1: an upload in the background ---------------------------------------------------------------------------------
 
@@ -206,7 +203,8 @@ def _accused() -> Case:
     decide = int(Ts[np.argmax(sf(counts - 1, Ts, _SHARE) >= _POWER)])
     right = {"one": one, "any": _K * one, "jobs": _JOBS * _K * one, "least": least,
              "caught": float(sf(least - 1, _T, _SHARE)), "steps": decide}  # fmt: skip
-    mistakes = slips(right,
+    return derived(
+        (), right, "",
         (f"That is the chance of more than {_TIMES}: is {_TIMES} not often enough to accuse?",
          "one", float(sf(_TIMES, _T, 1 / _K))),
         (f"That is the chance of exactly {_TIMES}: would {_TIMES + 1} have been less suspicious?",
@@ -220,8 +218,8 @@ def _accused() -> Case:
          "caught", float(sf(_TIMES - 1, _T, _SHARE))),
         ("A rank that is last in a quarter of the steps on average is not so in every job: this takes its mean for sure.",
          "steps", int(Ts[np.argmax(counts <= _SHARE * Ts)])),
-        rtol=_ROUNDED)  # fmt: skip
-    return Case((), steps(right, rtol=_ROUNDED), mistakes=mistakes)
+        rtol=5e-3,  # students copy three digits
+    )  # fmt: skip
 
 
 # -- B-5: back to four ------------------------------------------------------------------------------------------------
