@@ -36,14 +36,8 @@ class Trained(NamedTuple):
 
 
 def compressed_sgd(
-    comm: Comm,
-    problem: Problem,
-    w0: ArrayLike,
-    eta: float,
-    shards: Sequence[Sequence[Array]],
-    how: Scheme,
-    seed: int = 0,
-) -> Trained:
+    comm: Comm, problem: Problem, w0: ArrayLike, eta: float, shards: Sequence[Sequence[Array]], how: Scheme, seed: int = 0
+) -> Trained:  # fmt: skip
     """Synchronous SGD with compressed gradients, as one worker sees it.
 
     ``shards[t][k]`` are worker k's examples of step t, at least one. how: a scheme; a compressor is one that remembers

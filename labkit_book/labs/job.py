@@ -38,14 +38,9 @@ def batch_of(t: int, N: int, B: int, seed: int) -> np.ndarray:
 
 
 def train(
-    directory: str | os.PathLike[str],
-    T: int = 60,
-    every: int = 10,
-    B: int = 64,
-    seed: int = 7,
-    kill_rank: int | None = None,
-    kill_at: Sequence[int] = (),
-) -> dict[str, Any]:
+    directory: str | os.PathLike[str], T: int = 60, every: int = 10, B: int = 64, seed: int = 7,
+    kill_rank: int | None = None, kill_at: Sequence[int] = (),
+) -> dict[str, Any]:  # fmt: skip
     """Train up to step T inside an initialised process group, from the newest whole checkpoint in ``directory`` on.
 
     every: steps between checkpoints. kill_rank: dies by SIGKILL before step ``kill_at[i]`` of the i-th start.
@@ -104,7 +99,7 @@ def _save(directory: Any, step: int, model: Any, optimizer: Any) -> None:
 def main() -> None:
     """The command line; one line of JSON from rank 0 says how it went."""
     parser = argparse.ArgumentParser(
-        description="A training job that survives a killed worker; start it with torchrun."
+        description="A job that survives a killed worker; start it with torchrun."
     )
     parser.add_argument("--directory", required=True, help="where the checkpoints are")
     parser.add_argument("--steps", type=int, default=60)

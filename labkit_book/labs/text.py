@@ -64,9 +64,7 @@ def windows(ids: ArrayLike, length: int, b: int, rng: np.random.Generator) -> It
     source = np.asarray(ids)
     integer("length", length, least=1), integer("b", b, least=1)
     if source.ndim != 1 or source.size <= length:
-        raise ValueError(
-            f"ids must be more than length = {length} numbers in a row, got shape {source.shape}"
-        )
+        raise ValueError(f"ids must be more than length = {length} in a row, got shape {source.shape}")
 
     def batch() -> Batch:
         begin = rng.integers(source.size - length, size=(b, 1))

@@ -76,9 +76,5 @@ def break_even(made: Plan) -> list[_Even]:
     ranked = made.ranking
     if len(ranked) < 2:
         raise ValueError(f"plan must hold two methods to compare them, got {[row.name for row in ranked]}")
-    found = []
-    for row in ranked:
-        rival = ranked[1] if row is ranked[0] else ranked[0]
-        factor = row.method.steps_factor * rival.time_s / row.time_s
-        found.append(_Even(row.name, factor, rival.name))
-    return found
+    pairs = zip(ranked, [ranked[1], *[ranked[0]] * (len(ranked) - 1)], strict=True)
+    return [_Even(a.name, a.method.steps_factor * b.time_s / a.time_s, b.name) for a, b in pairs]

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
 
 from labkit.checks import one_of
 from labkit_book.planner.case import Case
@@ -14,8 +17,8 @@ from labkit_book.planner.plan import Plan
 from labkit_book.planner.row import Row
 from labkit_book.planner.units import written
 
-#: An input is changed by so much up and down, in steps of this factor, and a flip is found to this precision.
-RANGE, STRIDE, PRECISION = 1000.0, 2.0, 1e-6
+#: An input is changed by so much up and down, in so many strides; where it flips in one, that is halved so often.
+RANGE, STRIDES, HALVED = 1000.0, 10, 20
 #: The inputs, fields of a case: what people call them, and their unit.
 DIALS = {
     "beta_bytes_per_s": ("bandwidth", "B/s"),
@@ -72,17 +75,13 @@ def _winner(case: Case, dial: str, value: float, favourite: str = "") -> str | N
 
 
 def _flip(case: Case, dial: str, now: float, end: float) -> Flip:
-    """Stride from now to ``end``; where the winner has changed, bisect."""
+    """Stride from now to ``end``; where the winner has changed, bisect. A tie is no flip."""
     best = _winner(case, dial, now) or ""
-    same, at, other = now, now, best or None
-    while other == best:
-        if at == end:
-            return Flip(dial, now, best, None, None, end)
-        same = at
-        at = min(at * STRIDE, end) if end > now else max(at / STRIDE, end)
-        other = _winner(case, dial, at, best)  # a tie is no flip
-    while abs(same - at) > PRECISION * max(same, at):
+    steps = pairwise(np.geomspace(now, end, STRIDES + 1).tolist())
+    same, at = next((two for two in steps if _winner(case, dial, two[1], best) != best), (now, None))
+    if at is None:
+        return Flip(dial, now, best, None, None, end)
+    for _ in range(HALVED):
         middle = math.sqrt(same * at)
-        there = _winner(case, dial, middle, best)
-        same, at, other = (middle, at, other) if there == best else (same, middle, there)
-    return Flip(dial, now, best, at, other, end)
+        same, at = (middle, at) if _winner(case, dial, middle, best) == best else (same, middle)
+    return Flip(dial, now, best, at, _winner(case, dial, at, best), end)

@@ -78,9 +78,7 @@ class Sharded:
     ranks' models differ. Everyone takes rank 0's parameters and buffers.
     """
 
-    def __init__(
-        self, comm: Comm, model: nn.Module, optimizer: Callable[..., torch.optim.Optimizer], **options: Any
-    ) -> None:
+    def __init__(self, comm: Comm, model: nn.Module, optimizer: Callable[..., Any], **options: Any) -> None:
         parameters = [p for p in model.parameters() if p.requires_grad]
         dtypes = sorted({str(p.dtype) for p in parameters})
         if len(dtypes) > 1:
@@ -122,17 +120,25 @@ class Sharded:
         reduce_scatter.inplace(self.comm, together)
         return together[self.flats[i].mine].clone()
 
+    def _gather(self, i: int) -> None:
+        """Bring the parameters of unit i where they have been let go."""
+
     def _free(self, i: int) -> None:
         """Let the parameters of unit i go, where they can come again."""
 
     @torch.no_grad()
-    def _update(self, gradients: Sequence[Tensor]) -> None:
-        """Step this rank's pieces by its chunks of the mean gradient."""
-        for piece, part in zip(self._pieces, self._parts(gradients), strict=True):
+    def step(self) -> None:
+        """Step this rank's chunk by the mean gradient, all-gather the parameters; gradients are zero afterwards."""
+        for piece, part in zip(self._pieces, self._parts(self._means()), strict=True):
             piece.grad = part
         self._optimizer.step()
-        for piece in self._pieces:
-            piece.grad = None
+        self._optimizer.zero_grad()
+        self._shared()
+        self.zero_grad()
+
+    def _means(self) -> list[Tensor]:
+        """This rank's chunk of each unit's mean gradient."""
+        return self._sums
 
     def _shared(self) -> None:
         """All-gather the vectors: every rank gets the others' new chunks."""
@@ -147,8 +153,14 @@ class Sharded:
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """Inside, all parameters are there on every worker (up to stage 2 they always are)."""
-        yield
+        """Inside, all parameters are there on every worker, as for ``model.state_dict()``; stage 3 loses changes to them."""
+        for i in range(len(self.flats)):
+            self._gather(i)
+        try:
+            yield
+        finally:
+            for i in range(len(self.flats)):
+                self._free(i)
 
     def kept_bytes(self) -> dict[str, int]:
         """Bytes of memory that this worker keeps now: parameters, gradients, and optimizer state."""
@@ -163,11 +175,8 @@ class Sharded:
 class Zero1(Sharded):
     """Stage 1: the optimizer's state is sharded. Gradients gather on every worker until ``step()`` sums them."""
 
-    @torch.no_grad()
-    def step(self) -> None:
-        """Reduce-scatter the gradients to their mean, step this rank's chunk, all-gather the parameters."""
-        self._update([self._scattered(i) for i in range(len(self.flats))])
-        self._shared()
+    def _means(self) -> list[Tensor]:
+        return [self._scattered(i) for i in range(len(self.flats))]
 
 
 class Zero2(Sharded):
@@ -188,13 +197,6 @@ class Zero2(Sharded):
 
     def _end(self) -> None:
         """The backward pass is over."""
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Step this rank's chunk, all-gather the parameters; gradients are zero afterwards."""
-        self._update(self._sums)
-        self._shared()
-        self.zero_grad()
 
     def zero_grad(self) -> None:
         """Forget the gradients, also those of a backward pass that failed."""
@@ -272,14 +274,3 @@ class Zero3(Zero2):
 
     def _shared(self) -> None:
         """Nothing yet: the next forward pass gathers what is new."""
-
-    @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Inside, all parameters are there on every worker, as for ``model.state_dict()``; changes to them are lost."""
-        for i in range(len(self.flats)):
-            self._gather(i)
-        try:
-            yield
-        finally:
-            for i in range(len(self.flats)):
-                self._free(i)
