@@ -50,7 +50,9 @@ def train(
     start = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     data = digits(np.random.default_rng(seed))
     X, y = torch.tensor(data.X, dtype=torch.float32), torch.tensor(data.y, dtype=torch.int64)
-    model = _model_of(seed)
+    torch.manual_seed(seed)  # the same model on every rank
+    layers = torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 10)
+    model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     begun = _resume(directory, model, optimizer)
     ends = kill_at[start] if rank == kill_rank and start < len(kill_at) else None
@@ -69,13 +71,6 @@ def train(
             _save(directory, t + 1, model, optimizer)
     bits = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
     return {"start": start, "K": K, "first": begun, "last": T, "sha256": hashlib.sha256(bits).hexdigest()}
-
-
-def _model_of(seed: int) -> torch.nn.Module:
-    """A multi-layer perceptron, the same on every rank that gives the same seed."""
-    torch.manual_seed(seed)
-    layers = torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 10)
-    return torch.nn.Sequential(*layers)
 
 
 def _resume(directory: Any, model: Any, optimizer: Any) -> int:

@@ -79,17 +79,14 @@ class Steps:
         replayed = np.array([p.examples for p in probes])
         passes = seen.examples.mean(axis=1) / np.maximum(replayed, 1)  # of a step, on each rank
         times = np.array([p.times for p in probes]).max(axis=0)  # when the last has it
-        return replace(
-            seen,
-            alone_s=passes * np.array([p.alone for p in probes]).T,
-            together_s=passes * np.array([p.together for p in probes]).T,
-            messages=(messages := np.array(probes[0].messages)),
-            ready=seen._ready(messages, probes[0].came),
-            sizes=np.array(probes[0].sizes),
-            prices=times[:, :-2],
-            burst_s=times[:, -2],
-            sending_s=times[:, -1],
+        alone, together = (
+            passes * np.array(s).T for s in ([p.alone for p in probes], [p.together for p in probes])
         )
+        return replace(
+            seen, alone_s=alone, together_s=together, messages=(messages := np.array(probes[0].messages)),
+            ready=seen._ready(messages, probes[0].came), sizes=np.array(probes[0].sizes),
+            prices=times[:, :-2], burst_s=times[:, -2], sending_s=times[:, -1],
+        )  # fmt: skip
 
     def _ready(self, messages: FloatArray, came: Sequence[Came]) -> FloatArray:
         """(L,) share of the backward pass after which each message may leave."""
@@ -117,6 +114,4 @@ class Steps:
                 what: dict[str, Any] = {f.name: file[f.name] for f in fields(cls)}
             return cls(**what | {"where": str(what["where"])})
         except _BAD_FILE:  # numpy's own words advise to load unsafely: they are not passed on
-            raise ValueError(
-                f"{path} must be a whole recording as Steps.save writes it ({_FORMAT})"
-            ) from None
+            raise ValueError(f"{path} must be a whole recording that Steps.save wrote ({_FORMAT})") from None

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -37,13 +36,13 @@ class Flat:
 
     def __init__(self, comm: Comm, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters, self.shapes = [*parameters], [p.shape for p in parameters]
-        *self.offsets, self.n = accumulate((p.numel() for p in parameters), initial=0)
+        self.n = sum(p.numel() for p in parameters)
         self.mine = slice(*own_chunk(comm, self.n))
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Each parameter's place in ``vector`` (n,), in its own shape."""
-        places = zip(self.offsets, self.shapes, strict=True)
-        return [vector[at : at + shape.numel()].view(shape) for at, shape in places]
+        parts = vector.split([shape.numel() for shape in self.shapes])
+        return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     @torch.no_grad()
     def take_gradients(self, share: float) -> Tensor:
@@ -55,14 +54,6 @@ class Flat:
                 p.grad = None
         return together
 
-    def pieces(self, chunk: Tensor) -> Iterator[Tensor]:
-        """The part of each parameter that has elements in this rank's ``chunk``."""
-        low, high = self.mine.start, self.mine.stop
-        for at, shape in zip(self.offsets, self.shapes, strict=True):
-            begin, end = max(at, low), min(at + shape.numel(), high)
-            if begin < end:
-                yield chunk[begin - low : end - low]
-
 
 def storage_bytes(tensors: Iterable[Tensor | None]) -> int:
     """Bytes of memory that the tensors keep, each piece of memory once (views share theirs)."""
@@ -71,9 +62,9 @@ def storage_bytes(tensors: Iterable[Tensor | None]) -> int:
 
 
 class Sharded:
-    """What the three stages have in common: an optimizer over this rank's pieces. Use ``Zero1``, ``Zero2`` or ``Zero3``.
+    """What the three stages have in common: an optimizer over this rank's chunks. Use ``Zero1``, ``Zero2`` or ``Zero3``.
 
-    optimizer: a torch.optim class that treats elements alike, for it sees parts of parameters. options: its own.
+    optimizer: a torch.optim class that treats elements alike, for it sees chunks of vectors. options: its own.
     Raises ValueError for a model without trainable parameters, of several dtypes, or looked after already; Mismatch if the
     ranks' models differ. Everyone takes rank 0's parameters and buffers.
     """
@@ -87,9 +78,8 @@ class Sharded:
         self.comm, self.model = comm, model
         self.flats = [Flat(comm, group) for group in self._groups(parameters)]
         self.vectors = [torch.cat([p.detach().reshape(-1) for p in flat.parameters]) for flat in self.flats]
-        self.chunks = self._place()
-        self._pieces = [nn.Parameter(part) for part in self._parts(self.chunks)]
-        self._optimizer = optimizer(self._pieces or [nn.Parameter(self.chunks[0])], **options)
+        self.chunks = [nn.Parameter(chunk) for chunk in self._place()]
+        self._optimizer = optimizer(self.chunks, **options)
         self._sums: list[Tensor] = []  # what gathers the gradients until the step
 
     def _groups(self, parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
@@ -110,9 +100,6 @@ class Sharded:
                 p.data = view
         return [v[f.mine] for f, v in zip(self.flats, self.vectors, strict=True)]
 
-    def _parts(self, chunks: Sequence[Tensor]) -> list[Tensor]:
-        return [part for flat, chunk in zip(self.flats, chunks, strict=True) for part in flat.pieces(chunk)]
-
     def _scattered(self, i: int) -> Tensor:
         """This rank's chunk of the mean gradient of unit i; the gradients are used up."""
         together = self.flats[i].take_gradients(1 / self.comm.K)
@@ -129,8 +116,8 @@ class Sharded:
     @torch.no_grad()
     def step(self) -> None:
         """Step this rank's chunk by the mean gradient, all-gather the parameters; gradients are zero afterwards."""
-        for piece, part in zip(self._pieces, self._parts(self._means()), strict=True):
-            piece.grad = part
+        for chunk, mean in zip(self.chunks, self._means(), strict=True):
+            chunk.grad = mean
         self._optimizer.step()
         self._optimizer.zero_grad()
         self._shared()
