@@ -109,8 +109,5 @@ class DGC(Scheme):
 
     def at(self, t: int, d: int) -> int:
         """How many of d coordinates are sent at step t."""
-        final = TopK(self.k).kept(d)
-        if self.warmup == 0:
-            return final
-        quarters = 1 + min(t // self.warmup, 500)
-        return max(final, min(d, math.ceil(d * 0.25**quarters)))
+        quarters = 1 + min(t // self.warmup, 500) if self.warmup else 500
+        return max(TopK(self.k).kept(d), min(d, math.ceil(d * 0.25**quarters)))

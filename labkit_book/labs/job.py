@@ -68,7 +68,10 @@ def train(
         (loss * K / B).backward()  # DDP divides by K: a mean over the batch, whatever the shares
         optimizer.step()
         if (t + 1) % every == 0 or t + 1 == T:
-            _save(directory, t + 1, model, optimizer)
+            if rank == 0:
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                checkpoint.save(directory, t + 1, state)
+            dist.barrier()  # a checkpoint counts when it is there
     bits = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
     return {"start": start, "K": K, "first": begun, "last": T, "sha256": hashlib.sha256(bits).hexdigest()}
 
@@ -83,12 +86,6 @@ def _resume(directory: Any, model: Any, optimizer: Any) -> int:
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return begun
-
-
-def _save(directory: Any, step: int, model: Any, optimizer: Any) -> None:
-    if dist.get_rank() == 0:
-        checkpoint.save(directory, step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-    dist.barrier()  # a checkpoint counts when it is there
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from labkit.checks import integer, number, one_of
 from labkit.network.link import Link
 from labkit.timing import Constant, Fleet, LogNormal, OneStraggler
 from labkit_book.planner.cluster import ON_FLAT, ON_HOSTS, Cluster
-from labkit_book.planner.method import DEFAULTS, Method, methods_of
+from labkit_book.planner.method import DEFAULTS, Method, parse_method
 from labkit_book.planner.sweep import Sweep
 
 #: What fields are where nobody says, by transport: of measured rates nothing is lost; for a data sheet's, what fits
@@ -124,7 +124,7 @@ class Case:
             (integer("measured K", K, 2), number("measured seconds", s, above=0)) for K, s in self.measured
         )
         self._set("measured", tuple(steps))
-        self._set("methods", methods_of(self.methods))
+        self._set("methods", tuple(map(parse_method, self.methods)))
         if self.sweep is not None:
             self._set("sweep", self.sweep if isinstance(self.sweep, Sweep) else Sweep(self.sweep))
         self._check_groups()
@@ -142,6 +142,8 @@ class Case:
             raise ValueError("beta_bytes_per_s must be given, or sweep, as measured, got neither")
         if not self.K_workers:
             raise ValueError("K_workers must hold at least one number of workers, got none")
+        if len(names := [method.name for method in self.methods]) != len(set(names)) or not names:
+            raise ValueError(f"methods must be one at least, each with a name of its own, got {names}")
         if self.b_examples < self.passes:
             raise ValueError(f"passes must be at most b_examples = {self.b_examples}, got {self.passes}")
         flat = self.per_host_workers in (None, 1)

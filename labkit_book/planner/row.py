@@ -138,10 +138,9 @@ class Row:
             return Step(mean, 0.0)
         if policy == Synchronous():
             wait = max(t * _slowest(case.law, self.K), mean) - mean
-            if self._buckets and sent.seconds > 0:
-                shown = self._not_hidden(sent.seconds) / sent.seconds
-                return Step(mean, wait, *(shown * s for s in sent))
-            return Step(mean, wait, *sent)
+            hides = self._buckets and sent.seconds > 0
+            shown = self._not_hidden(sent.seconds) / sent.seconds if hides else 1.0
+            return Step(mean, wait, *(shown * s for s in sent))
         every = policy.H if isinstance(policy, LocalSteps) else 1
         slack = policy.slack if isinstance(policy, StaleSynchronous) else 0
         whole = t * estimate(case.law, self.K, lambda X: policy.ends(X, sent.seconds / t), every, slack)

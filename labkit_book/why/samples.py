@@ -41,9 +41,7 @@ def drawn(steps: Steps, seed: int = 0) -> list[Sample]:
     samples = [sample(np.arange(T))]
     for _ in range(_DRAWS):
         which = (rng.integers(0, T - m + 1, (-(-T // m), 1)) + np.arange(m)).ravel()
-        again = (
-            rng.integers(0, len(x), len(x)) if len(x) else slice(None) for x in (steps.alone_s, steps.prices)
-        )
+        again = (rng.integers(0, R, R) if R else slice(None) for R in (len(steps.alone_s), len(steps.prices)))
         samples.append(sample(which, *again))
     return samples
 

@@ -79,12 +79,10 @@ class Steps:
         replayed = np.array([p.examples for p in probes])
         passes = seen.examples.mean(axis=1) / np.maximum(replayed, 1)  # of a step, on each rank
         times = np.array([p.times for p in probes]).max(axis=0)  # when the last has it
-        alone, together = (
-            passes * np.array(s).T for s in ([p.alone for p in probes], [p.together for p in probes])
-        )
         return replace(
-            seen, alone_s=alone, together_s=together, messages=(messages := np.array(probes[0].messages)),
-            ready=seen._ready(messages, probes[0].came), sizes=np.array(probes[0].sizes),
+            seen, messages=(messages := np.array(probes[0].messages)), ready=seen._ready(messages, probes[0].came),
+            alone_s=passes * np.array([p.alone for p in probes]).T, sizes=np.array(probes[0].sizes),
+            together_s=passes * np.array([p.together for p in probes]).T,
             prices=times[:, :-2], burst_s=times[:, -2], sending_s=times[:, -1],
         )  # fmt: skip
 

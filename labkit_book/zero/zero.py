@@ -134,9 +134,7 @@ class Sharded:
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        for flat in self.flats:
-            for p in flat.parameters:
-                p.grad = None
+        self.model.zero_grad()
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -175,21 +173,17 @@ class Zero2(Sharded):
         super().__init__(comm, model, *args, **options)
         self._sums = [torch.zeros_like(c) for c in self.chunks]
         groups = [flat.parameters for flat in self.flats]
-        self._arrivals = Arrivals(groups, self._reduce, self._end, in_order=self._in_order)
+        self._arrivals = Arrivals(groups, self._reduce, lambda: None, in_order=self._in_order)
 
     @torch.no_grad()
     def _reduce(self, i: int, missing: set[int]) -> None:
         """The gradients of unit i are there."""
         self._sums[i] += self._scattered(i)
 
-    def _end(self) -> None:
-        """The backward pass is over."""
-
     def zero_grad(self) -> None:
         """Forget the gradients, also those of a backward pass that failed."""
         super().zero_grad()
         self._arrivals.reset()
-        self._end()
         for i, sums in enumerate(self._sums):
             sums.zero_()
             self._free(i)
@@ -208,7 +202,7 @@ class Zero3(Zero2):
     def __init__(
         self, comm: Comm, model: nn.Module, *args: Any, free_after_forward: bool = True, **options: Any
     ) -> None:
-        self._free_after_forward, self._in_backward = free_after_forward, False
+        self._free_after_forward = free_after_forward
         super().__init__(comm, model, *args, **options)
         for i, owner in enumerate(self._owners):
             owner.register_forward_pre_hook(lambda module, args, i=i: self._gather(i))
@@ -248,16 +242,12 @@ class Zero3(Zero2):
                 if isinstance(t, Tensor) and t.requires_grad:
                     t.register_hook(partial(self._before_backward, i))
         # during the backward pass this was a forward pass that is run again
-        if not self._in_backward and (self._free_after_forward or not torch.is_grad_enabled()):
+        if not self._arrivals.running and (self._free_after_forward or not torch.is_grad_enabled()):
             self._free(i)
 
     def _before_backward(self, i: int, gradient: Tensor) -> None:
-        self._in_backward = True
         self._arrivals.begin()
         self._gather(i)
-
-    def _end(self) -> None:
-        self._in_backward = False
 
     def _shared(self) -> None:
         """Nothing yet: the next forward pass gathers what is new."""
