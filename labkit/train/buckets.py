@@ -96,7 +96,7 @@ run_at_end_of_backward: Callable[[Callable[[], None]], None] = (
 
 
 class Arrivals:
-    """Hooks on groups of parameters. While ``paused`` is true, nothing is noticed.
+    """Hooks on groups of parameters. While ``paused`` is true, nothing is noticed; ``running``: a backward pass is on.
 
     complete(i, missing): called once in each backward pass for every group, when its last gradient has come, or at the end
     of the pass where the parameters ``missing`` took no part. ``in_order``: only after i - 1, so that workers whose graphs
@@ -129,14 +129,14 @@ class Arrivals:
 
     def reset(self) -> None:
         """Forget a backward pass that did not come to its end."""
-        self._running = False
+        self.running = False
         self._missing = [set(range(len(group))) for group in self._groups]
         self._done = [False] * len(self._groups)
 
     def begin(self) -> None:
         """A backward pass is on: see to its end. (The first gradient does this by itself.)"""
-        if not self._running:
-            self._running = True
+        if not self.running:
+            self.running = True
             run_at_end_of_backward(self._end)
 
     def close(self) -> None:

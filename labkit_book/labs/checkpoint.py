@@ -43,8 +43,7 @@ def save(directory: str | os.PathLike[str], step: int, state: Any) -> Path:
     draft = folder / f"{path.name}.{os.getpid()}.draft"
     try:
         with draft.open("wb") as file:
-            file.write(_head(step, len(payload), _digest(step, payload)) + b"\n")
-            file.write(payload)
+            file.writelines([_head(step, payload), b"\n", payload])
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
@@ -66,15 +65,14 @@ def saved(directory: str | os.PathLike[str]) -> list[Path]:
 
 def load(path: str | os.PathLike[str]) -> tuple[int, Any]:
     """``(step, state)`` of one checkpoint. Raises CorruptCheckpoint if any byte of it is not what was saved."""
-    line, newline, payload = Path(path).read_bytes().partition(b"\n")
+    line, _, payload = Path(path).read_bytes().partition(b"\n")
     try:
-        head = json.loads(line)
-        expected, size, step = head["sha256"], int(head["bytes"]), head["step"]
+        step, size = (int(json.loads(line)[key]) for key in ("step", "bytes"))
     except (ValueError, TypeError, KeyError):
         raise CorruptCheckpoint(f"{path} is not a checkpoint: its first line is not one of ours") from None
-    if not newline or len(payload) != size:
+    if len(payload) != size:
         raise CorruptCheckpoint(f"{path} holds {len(payload):,} bytes of the {size:,} that were saved")
-    if line != _head(step, size, expected) or _digest(step, payload) != expected:
+    if line != _head(step, payload):
         raise CorruptCheckpoint(f"{path} has changed since it was saved: its checksum does not agree")
     return step, torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
 
@@ -101,14 +99,12 @@ def _bytes_of(state: Any) -> memoryview:
     return buffer.getbuffer()
 
 
-def _head(step: Any, size: Any, digest: Any) -> bytes:
-    return json.dumps({"format": _FORMAT, "step": step, "bytes": size, "sha256": digest}).encode()
-
-
-def _digest(step: int, payload: Any) -> str:
-    digest = hashlib.sha256(_head(step, len(payload), ""))
+def _head(step: int, payload: Any) -> bytes:
+    """The first line."""
+    head = {"format": _FORMAT, "step": step, "bytes": len(payload), "sha256": ""}
+    digest = hashlib.sha256(json.dumps(head).encode())
     digest.update(payload)
-    return digest.hexdigest()
+    return json.dumps(head | {"sha256": digest.hexdigest()}).encode()
 
 
 def _sync(folder: Path) -> None:

@@ -36,14 +36,8 @@ class Trained(NamedTuple):
 
 
 def compressed_sgd(
-    comm: Comm,
-    problem: Problem,
-    w0: ArrayLike,
-    eta: float,
-    shards: Sequence[Sequence[Array]],
-    how: Scheme,
-    seed: int = 0,
-) -> Trained:
+    comm: Comm, problem: Problem, w0: ArrayLike, eta: float, shards: Sequence[Sequence[Array]], how: Scheme, seed: int = 0
+) -> Trained:  # fmt: skip
     """Synchronous SGD with compressed gradients, as one worker sees it.
 
     ``shards[t][k]`` are worker k's examples of step t, at least one. how: a scheme; a compressor is one that remembers
@@ -115,8 +109,5 @@ class DGC(Scheme):
 
     def at(self, t: int, d: int) -> int:
         """How many of d coordinates are sent at step t."""
-        final = TopK(self.k).kept(d)
-        if self.warmup == 0:
-            return final
-        quarters = 1 + min(t // self.warmup, 500)
-        return max(final, min(d, math.ceil(d * 0.25**quarters)))
+        quarters = 1 + min(t // self.warmup, 500) if self.warmup else 500
+        return max(TopK(self.k).kept(d), min(d, math.ceil(d * 0.25**quarters)))

@@ -38,14 +38,9 @@ def batch_of(t: int, N: int, B: int, seed: int) -> np.ndarray:
 
 
 def train(
-    directory: str | os.PathLike[str],
-    T: int = 60,
-    every: int = 10,
-    B: int = 64,
-    seed: int = 7,
-    kill_rank: int | None = None,
-    kill_at: Sequence[int] = (),
-) -> dict[str, Any]:
+    directory: str | os.PathLike[str], T: int = 60, every: int = 10, B: int = 64, seed: int = 7,
+    kill_rank: int | None = None, kill_at: Sequence[int] = (),
+) -> dict[str, Any]:  # fmt: skip
     """Train up to step T inside an initialised process group, from the newest whole checkpoint in ``directory`` on.
 
     every: steps between checkpoints. kill_rank: dies by SIGKILL before step ``kill_at[i]`` of the i-th start.
@@ -55,7 +50,9 @@ def train(
     start = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     data = digits(np.random.default_rng(seed))
     X, y = torch.tensor(data.X, dtype=torch.float32), torch.tensor(data.y, dtype=torch.int64)
-    model = _model_of(seed)
+    torch.manual_seed(seed)  # the same model on every rank
+    layers = torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 10)
+    model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     begun = _resume(directory, model, optimizer)
     ends = kill_at[start] if rank == kill_rank and start < len(kill_at) else None
@@ -71,16 +68,12 @@ def train(
         (loss * K / B).backward()  # DDP divides by K: a mean over the batch, whatever the shares
         optimizer.step()
         if (t + 1) % every == 0 or t + 1 == T:
-            _save(directory, t + 1, model, optimizer)
+            if rank == 0:
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                checkpoint.save(directory, t + 1, state)
+            dist.barrier()  # a checkpoint counts when it is there
     bits = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
     return {"start": start, "K": K, "first": begun, "last": T, "sha256": hashlib.sha256(bits).hexdigest()}
-
-
-def _model_of(seed: int) -> torch.nn.Module:
-    """A multi-layer perceptron, the same on every rank that gives the same seed."""
-    torch.manual_seed(seed)
-    layers = torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 10)
-    return torch.nn.Sequential(*layers)
 
 
 def _resume(directory: Any, model: Any, optimizer: Any) -> int:
@@ -95,16 +88,10 @@ def _resume(directory: Any, model: Any, optimizer: Any) -> int:
     return begun
 
 
-def _save(directory: Any, step: int, model: Any, optimizer: Any) -> None:
-    if dist.get_rank() == 0:
-        checkpoint.save(directory, step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-    dist.barrier()  # a checkpoint counts when it is there
-
-
 def main() -> None:
     """The command line; one line of JSON from rank 0 says how it went."""
     parser = argparse.ArgumentParser(
-        description="A training job that survives a killed worker; start it with torchrun."
+        description="A job that survives a killed worker; start it with torchrun."
     )
     parser.add_argument("--directory", required=True, help="where the checkpoints are")
     parser.add_argument("--steps", type=int, default=60)

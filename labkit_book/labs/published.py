@@ -130,13 +130,12 @@ class Published:
 def published(file: str = "published.toml") -> tuple[Published, ...]:
     """All rows of a file, in their order. file: or ``on_record.toml``."""
     data = tomllib.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
-    found = []
-    for source in data["sources"]:
-        for i, group in enumerate(source["groups"]):
-            about = {"source": source["key"], "half": source["half"], "series": f"{source['key']} {i}"}
-            about |= {name: each for name, each in group.items() if name != "rows"}
-            found += [Published(**{**about, **row}) for row in group["rows"]]
-    return tuple(found)
+    return tuple(
+        Published(source=source["key"], half=source["half"], series=f"{source['key']} {i}", **group | row)
+        for source in data["sources"]
+        for i, group in enumerate(source["groups"])
+        for row in group.pop("rows")
+    )
 
 
 def errors(found: Sequence[Published]) -> dict[str, FloatArray]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from labkit import machine
-from labkit.checks import integer, number
+from labkit.checks import integer, number, one_of
 from labkit.comm.base import Comm
 from labkit.learn.problems import Array, Problem
 from labkit.learn.sgd import QUIETLY, Rate, descend, rate, start
@@ -37,17 +37,10 @@ class Served(NamedTuple):
 
 
 def parameter_server(
-    comm: Comm,
-    problem: Problem,
-    w0: ArrayLike,
-    eta: Rate,
-    shards: Shards,
-    T: int,
+    comm: Comm, problem: Problem, w0: ArrayLike, eta: Rate, shards: Shards, T: int,
     policy: Synchronous | StaleSynchronous | Asynchronous = Asynchronous(),  # noqa: B008 - nobody can change it
-    *,
-    server_s: float = 0.0,
-    budget: int | None = None,
-) -> Served | Versions:
+    *, server_s: float = 0.0, budget: int | None = None,
+) -> Served | Versions:  # fmt: skip
     """Run SGD with a parameter server as one rank sees it. A worker returns the version that each of its gradients read.
 
     w0: (d,), the same on every rank. eta: a number, or a function of the update's number; an update is
@@ -60,10 +53,7 @@ def parameter_server(
         raise ValueError("K must be at least 2 ranks, the server and a worker, got 1")
     integer("T", T, least=1), number("server_s", server_s, least=0)
     slack = policy.slack if isinstance(policy, StaleSynchronous) else T
-    if slack == T and policy not in (Synchronous(), Asynchronous(), StaleSynchronous(T)):
-        raise ValueError(
-            f"policy must be Synchronous(), StaleSynchronous(...) or Asynchronous(), got {policy!r}"
-        )
+    one_of("policy", policy, (Synchronous(), StaleSynchronous(slack), Asynchronous()))
     w = start(problem, w0).astype(np.float64)
     if comm.rank:
         return _work(comm, problem, w, shards, T)
@@ -99,12 +89,9 @@ def _serve(
     together, slack = rule
     K, working, inbox = comm.K - 1, comm.K - 1, np.empty(len(w) + 2)
     received = np.zeros(K, dtype=np.int64)
-    iterates, applied_s = [w], list[float]()
+    iterates, applied_s, waiting = [w], list[float](), list[int]()
     log: list[tuple[int, int, int, float]] = []  # update, worker, its step, the version it read
-    collected, waiting = (
-        list[tuple[float, Array]](),
-        list[int](),
-    )  # (examples, gradient) of the update to come
+    collected: list[tuple[float, Array]] = []  # (examples, gradient) of the update to come
     while working:
         k = comm.recv_any(inbox) - 1
         waiting.append(k)

@@ -30,10 +30,9 @@ class Text(NamedTuple):
 
     def encode(self, text: str) -> Ids:
         """Numbers of the characters, (len(text),). ValueError for a character that is not in the vocabulary."""
-        strangers = sorted(set(text) - set(self.vocabulary))
-        if strangers:
-            raise ValueError(f"text must be of the vocabulary's characters, got {strangers[0]!r}")
         place = {c: i for i, c in enumerate(self.vocabulary)}
+        if strangers := sorted(set(text) - place.keys()):
+            raise ValueError(f"text must be of the vocabulary's characters, got {strangers[0]!r}")
         return np.array([place[c] for c in text], dtype=np.uint8)
 
     def decode(self, ids: ArrayLike) -> str:
@@ -48,11 +47,10 @@ def shakespeare() -> Text:
     >>> text.decode(text.encode("To be"))
     'To be'
     """
-    plays = data_file("texts/shakespeare.txt").read_text(encoding="ascii")
-    nothing = np.empty(0, np.uint8)
-    whole = Text(nothing, nothing, "".join(sorted(set(plays))))
-    ids, cut = whole.encode(plays), round(0.9 * len(plays))
-    return whole._replace(train=ids[:cut], validation=ids[cut:])
+    plays = data_file("texts/shakespeare.txt").read_text(encoding="ascii").encode()
+    vocabulary, ids = np.unique(np.frombuffer(plays, np.uint8), return_inverse=True)
+    train, validation = np.split(ids.astype(np.uint8), [round(0.9 * len(ids))])
+    return Text(train, validation, vocabulary.tobytes().decode("ascii"))
 
 
 def windows(ids: ArrayLike, length: int, b: int, rng: np.random.Generator) -> Iterator[Batch]:
@@ -64,9 +62,7 @@ def windows(ids: ArrayLike, length: int, b: int, rng: np.random.Generator) -> It
     source = np.asarray(ids)
     integer("length", length, least=1), integer("b", b, least=1)
     if source.ndim != 1 or source.size <= length:
-        raise ValueError(
-            f"ids must be more than length = {length} numbers in a row, got shape {source.shape}"
-        )
+        raise ValueError(f"ids must be more than length = {length} in a row, got shape {source.shape}")
 
     def batch() -> Batch:
         begin = rng.integers(source.size - length, size=(b, 1))

@@ -9,9 +9,8 @@
 
 from labkit_book.planner.case import Case
 from labkit_book.planner.method import Method, parse_method
-from labkit_book.planner.plan import Plan, break_even, plan
+from labkit_book.planner.plan import Flip, Plan, break_even, plan, sensitivity
 from labkit_book.planner.row import Row, Step
-from labkit_book.planner.sensitivity import Flip, sensitivity
 from labkit_book.planner.sweep import Sweep, read_sweep
 
 __all__ = [

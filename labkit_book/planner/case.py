@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from labkit.checks import integer, number, one_of
 from labkit.network.link import Link
 from labkit.timing import Constant, Fleet, LogNormal, OneStraggler
 from labkit_book.planner.cluster import ON_FLAT, ON_HOSTS, Cluster
-from labkit_book.planner.method import DEFAULTS, Method, methods_of
+from labkit_book.planner.method import DEFAULTS, Method, parse_method
 from labkit_book.planner.sweep import Sweep
 
 #: What fields are where nobody says, by transport: of measured rates nothing is lost; for a data sheet's, what fits
@@ -31,7 +31,19 @@ USUAL: dict[str, dict[str, float]] = {
 FIXED_SHARE = 0.043
 #: Bytes a second that sums of GPUs get from a host through its kernel's TCP, whatever the port could.
 TCP_MOST = 3e9
-_UNSAID: Any = None  # of a field of USUAL, until the case is made
+#: All or none of these.
+_TOGETHER = (
+    ("per_host_workers", "inside_beta_bytes_per_s", "inside_alpha_s"), ("mtbf_s", "checkpoint_s", "restart_s"),
+    ("S_min_steps", "B_crit_examples"), ("layers", "hidden", "tokens"),
+)  # fmt: skip
+
+
+def _checked(check: Callable[..., object], default: Any = MISSING, **bounds: Any) -> Any:
+    """A field, and what refuses its value by (name, value). Default None: it may stay unsaid, or is `USUAL` then."""
+    return field(default=default, metadata={"check": partial(check, **bounds)})
+
+
+_whole, _number = partial(_checked, integer, least=1), partial(_checked, number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,40 +72,40 @@ class Case:
     ValueError, in a sentence, for anything else.
     """
 
-    parameters: int
-    example_s: float
-    b_examples: int
+    parameters: int = _whole()
+    example_s: float = _number(above=0)
+    b_examples: int = _whole()
     K_workers: tuple[int, ...]
-    element_bytes: int = 4
-    overhead_s: float = 0.0
-    passes: int = 1
-    backward_share: float = 2 / 3
-    hidden_share: float = _UNSAID
-    spread: float = _UNSAID
-    slowdown: float = 1.0
-    alpha_s: float = _UNSAID
-    beta_bytes_per_s: float | None = None
-    per_host_workers: int | None = None
-    inside_alpha_s: float | None = None
-    inside_beta_bytes_per_s: float | None = None
-    rate_share: float = _UNSAID
-    inside_share: float = _UNSAID
+    element_bytes: int = _whole(4)
+    overhead_s: float = _number(0.0, least=0)
+    passes: int = _whole(1)
+    backward_share: float = _number(2 / 3, least=0, most=1)
+    hidden_share: float = _number(None, least=0, most=1)
+    spread: float = _number(None, least=0, most=10)
+    slowdown: float = _number(1.0, least=1)
+    alpha_s: float = _number(None, least=0)
+    beta_bytes_per_s: float | None = _number(None, above=0)
+    per_host_workers: int | None = _whole(None)
+    inside_alpha_s: float | None = _number(None, least=0)
+    inside_beta_bytes_per_s: float | None = _number(None, above=0)
+    rate_share: float = _number(None, above=0, most=1)
+    inside_share: float = _number(None, above=0, most=1)
     transport: str = "measured"
     measured: tuple[tuple[int, float], ...] = ()
     sweep: Sweep | None = None
     allreduce: str = "best"
-    layers: int | None = None
-    hidden: int | None = None
-    tokens: int | None = None
-    recompute: str = "selective"
-    memory_bytes: float | None = None
-    mtbf_s: float | None = None
-    checkpoint_s: float | None = None
-    restart_s: float | None = None
-    price_per_worker_hour: float = 0.0
-    S_min_steps: float | None = None
-    B_crit_examples: float | None = None
-    total_examples: float | None = None
+    layers: int | None = _whole(None)
+    hidden: int | None = _whole(None)
+    tokens: int | None = _whole(None)
+    recompute: str = _checked(one_of, "selective", allowed=("selective", "full"))
+    memory_bytes: float | None = _number(None, above=0)
+    mtbf_s: float | None = _number(None, above=0)
+    checkpoint_s: float | None = _number(None, above=0)
+    restart_s: float | None = _number(None, least=0)
+    price_per_worker_hour: float = _number(0.0, least=0)
+    S_min_steps: float | None = _number(None, above=0)
+    B_crit_examples: float | None = _number(None, above=0)
+    total_examples: float | None = _number(None, above=0)
     methods: tuple[Method, ...] = DEFAULTS  # type: ignore[assignment]  # texts are read when the case is made
 
     def __post_init__(self) -> None:
@@ -101,15 +113,18 @@ class Case:
         for name, usual in USUAL[self.transport].items():
             if getattr(self, name) is None:
                 self._set(name, usual)
-        for name, check in _CHECKS.items():
-            value = getattr(self, name)
-            if value is not None or name not in _OPTIONAL:
-                check(name, value)
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if "check" in each.metadata and (value is not None or each.default is not None):
+                each.metadata["check"](each.name, value)
         K = self.K_workers
         Ks = {integer("K_workers", each, least=1) for each in (K if isinstance(K, Iterable) else [K])}
         self._set("K_workers", tuple(sorted(Ks)))
-        self._set("measured", tuple((integer("measured K", K, 2), s) for K, s in self.measured))
-        self._set("methods", methods_of(self.methods))
+        steps = (
+            (integer("measured K", K, 2), number("measured seconds", s, above=0)) for K, s in self.measured
+        )
+        self._set("measured", tuple(steps))
+        self._set("methods", tuple(map(parse_method, self.methods)))
         if self.sweep is not None:
             self._set("sweep", self.sweep if isinstance(self.sweep, Sweep) else Sweep(self.sweep))
         self._check_groups()
@@ -127,10 +142,10 @@ class Case:
             raise ValueError("beta_bytes_per_s must be given, or sweep, as measured, got neither")
         if not self.K_workers:
             raise ValueError("K_workers must hold at least one number of workers, got none")
+        if len(names := [method.name for method in self.methods]) != len(set(names)) or not names:
+            raise ValueError(f"methods must be one at least, each with a name of its own, got {names}")
         if self.b_examples < self.passes:
             raise ValueError(f"passes must be at most b_examples = {self.b_examples}, got {self.passes}")
-        for _, seconds in self.measured:
-            number("measured seconds", seconds, above=0)
         flat = self.per_host_workers in (None, 1)
         one_of("allreduce", self.allreduce, ("best", *(ON_FLAT if flat else ON_HOSTS)))
 
@@ -180,27 +195,3 @@ def job_file(text: str) -> dict[str, Any]:
     if not isinstance(found, dict) or found.keys() - set(known):
         raise ValueError(f"the job file must be an object with some of {', '.join(known)}, got {text}")
     return found
-
-
-_WHOLE, _POSITIVE, _AMOUNT = partial(integer, least=1), partial(number, above=0), partial(number, least=0)
-#: What refuses a field's value by (name, value).
-_CHECKS: dict[str, Callable[[str, Any], object]] = {
-    **dict.fromkeys(("parameters", "b_examples", "element_bytes", "passes"), _WHOLE),
-    **dict.fromkeys(("per_host_workers", "layers", "hidden", "tokens"), _WHOLE),
-    **dict.fromkeys(("example_s", "beta_bytes_per_s", "inside_beta_bytes_per_s", "memory_bytes"), _POSITIVE),
-    **dict.fromkeys(("mtbf_s", "checkpoint_s", "S_min_steps", "B_crit_examples", "total_examples"), _POSITIVE),
-    **dict.fromkeys(("overhead_s", "alpha_s", "inside_alpha_s", "restart_s", "price_per_worker_hour"), _AMOUNT),
-    **dict.fromkeys(("backward_share", "hidden_share"), partial(number, least=0, most=1)),
-    **dict.fromkeys(("rate_share", "inside_share"), partial(number, above=0, most=1)),
-    "spread": partial(number, least=0, most=10),
-    "slowdown": partial(number, least=1),
-    "recompute": partial(one_of, allowed=("selective", "full")),
-}  # fmt: skip
-_OPTIONAL = {each.name for each in fields(Case) if each.default is None}
-#: All or none of these.
-_TOGETHER = (
-    ("per_host_workers", "inside_beta_bytes_per_s", "inside_alpha_s"),
-    ("mtbf_s", "checkpoint_s", "restart_s"),
-    ("S_min_steps", "B_crit_examples"),
-    ("layers", "hidden", "tokens"),
-)

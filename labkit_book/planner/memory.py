@@ -44,9 +44,8 @@ def zero_memory(P: int, K: int, stage: int, precision: Precision = MIXED) -> flo
     [16000000.0, 7000000.0, 5500000.0, 4000000.0]
     """
     P, K, stage = integer("P", P), integer("K", K, least=1), integer("stage", stage, most=3)
-    # in the order in which they are sharded
-    sizes = (precision.state, precision.gradient, precision.parameter)
-    return float(sum(P * size / (K if i < stage else 1) for i, size in enumerate(sizes)))
+    in_turn = enumerate(reversed(precision))  # as they are sharded
+    return float(sum(P * size / (K if i < stage else 1) for i, size in in_turn))
 
 
 def need(case: Case, method: Method, K: int) -> float:

@@ -7,7 +7,7 @@ reader may have measured; `break_even` says how large it could be before the met
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,12 +99,3 @@ def parse_method(given: str | Mapping[str, Any] | Method) -> Method:
     else:
         raise ValueError(f"methods must be of {', '.join(METHODS)}, got {text!r}")
     return Method(**made, **more)
-
-
-def methods_of(given: Iterable[str | Mapping[str, Any] | Method]) -> tuple[Method, ...]:
-    """Several, each with a name of its own. ValueError for none, and for two of the same name."""
-    found = tuple(parse_method(each) for each in given)
-    names = [method.name for method in found]
-    if not found or len(set(names)) < len(names):
-        raise ValueError(f"methods must be one at least, each with a name of its own, got {names}")
-    return found

@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
-from labkit_book.planner.plan import Plan, break_even
+from labkit_book.planner.plan import DIALS, Plan, break_even, sensitivity
 from labkit_book.planner.row import MEANING, Row
-from labkit_book.planner.sensitivity import DIALS, sensitivity
 
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 _LEGEND = "step = compute + wait + comm, in ms; effic.: examples a second, of what K undisturbed workers alone would make."

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from labkit.extras import scipy
 from labkit.timing import expected_max
 from labkit.timing.order import expected_shortfall
 from labkit.timing.policy import LocalSteps, StaleSynchronous, Synchronous
@@ -137,10 +138,9 @@ class Row:
             return Step(mean, 0.0)
         if policy == Synchronous():
             wait = max(t * _slowest(case.law, self.K), mean) - mean
-            if self._buckets and sent.seconds > 0:
-                shown = self._not_hidden(sent.seconds) / sent.seconds
-                return Step(mean, wait, *(shown * s for s in sent))
-            return Step(mean, wait, *sent)
+            hides = self._buckets and sent.seconds > 0
+            shown = self._not_hidden(sent.seconds) / sent.seconds if hides else 1.0
+            return Step(mean, wait, *(shown * s for s in sent))
         every = policy.H if isinstance(policy, LocalSteps) else 1
         slack = policy.slack if isinstance(policy, StaleSynchronous) else 0
         whole = t * estimate(case.law, self.K, lambda X: policy.ends(X, sent.seconds / t), every, slack)
@@ -252,11 +252,9 @@ def _goodput(M: float, write_s: float, restart_s: float, interval_s: float | Non
     x M of (1 - x) e^x = e^(-delta / M).
     """
     if interval_s is None:
-        low, high = 0.0, 1.0
-        for _ in range(50):
-            x = (low + high) / 2  # below, of the logarithms, where nothing cancels
-            low, high = (x, high) if -math.log1p(-x) - x < write_s / M else (low, x)
-        interval_s = M * (low + high) / 2
+        share = min(write_s / M, 30.0)  # below, of the logarithms, where nothing cancels
+        root = scipy("optimize").brentq(lambda x: -math.log1p(-x) - x - share, 0.0, 1 - 1e-16, xtol=1e-20)
+        interval_s = M * root
     if (restart_s + interval_s + write_s) / M > 700:
         return 0.0
     return interval_s / (M * math.exp(restart_s / M) * math.expm1((interval_s + write_s) / M))

@@ -113,8 +113,7 @@ def read_sweep(text: str) -> Sweep:
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             right = "text must be labkit doctor's, with measured.allreduce.points"
             raise ValueError(f"{right}, got {error!r}") from None
-    other = re.search(r"(?!all_reduce)\b[a-z_]+_perf\b", text)
-    if other:
+    if other := re.search(r"(?!all_reduce)\b[a-z_]+_perf\b", text):
         raise ValueError(f"text must be of an all-reduce, but it is of {other[0]}")
     lines = text.splitlines()
     K = len({found[1] for line in lines if (found := _RANK.match(line))})

@@ -5,20 +5,15 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*(\D*)")
-_LARGE = {letter: Fraction(1000**i) for i, letter in enumerate(("", "k", "M", "G", "T"))}
-_MICRO = Fraction(1, 10**6)
-_PER_S = {"bit/s": Fraction(1, 8), "bps": Fraction(1, 8), "B/s": Fraction(1)}
-#: unit -> what a right text looks like, and what each of its letters stands for.
-_READ: dict[str, tuple[str, dict[str, Fraction]]] = {
-    "": ("a number such as 25.6M, 7B or 25600000", _LARGE | {"B": Fraction(10**9)}),
-    "B": ("bytes such as 80GB", {f"{letter}B": size for letter, size in _LARGE.items()}),
-    "s": ("a time such as 20us, 3ms or 0.5s", {"s": 10**6 * _MICRO, "ms": 1000 * _MICRO, "us": _MICRO, "µs": _MICRO}),
-    "B/s": (
-        "a rate such as 25Gbit/s or 3.125GB/s",
-        {f"{letter}{unit}": size * part for letter, size in _LARGE.items() for unit, part in _PER_S.items()},
-    ),
-}  # fmt: skip
+_NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*"
+_POWERS = {"": 0, "k": 3, "M": 6, "G": 9, "B": 9, "T": 12, "m": -3, "u": -6, "µ": -6}
+#: unit -> what a right text looks like, and after its number one of the letters above and the unit, b for bits.
+_READ = {
+    "": ("a number such as 25.6M, 7B or 25600000", "([kMGBT]?)()"),
+    "B": ("bytes such as 80GB", "([kMGT]?)(B)"),
+    "s": ("a time such as 20us, 3ms or 0.5s", "([muµ]?)(s)"),
+    "B/s": ("a rate such as 25Gbit/s or 3.125GB/s", "([kMGT]?)(B/s|bit/s|bps)"),
+}
 _WRITTEN = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"))
 
 
@@ -29,11 +24,11 @@ def read(text: str, unit: str = "") -> float:
     (2e-05, 3125000000, 25600000)
     """
     right, letters = _READ[unit]
-    found = _NUMBER.fullmatch(text.strip())
-    if not found or found[2] not in letters:
+    found = re.fullmatch(_NUMBER + letters, text.strip())
+    if not found:
         raise ValueError(f"must be {right}, got {text!r}")
     # exact until the end, so that 20us is 2e-05 and not 1.9999999999999998e-05
-    exact = Fraction(found[1]) * letters[found[2]]
+    exact = Fraction(found[1]) * Fraction(10) ** _POWERS[found[2]] / (8 if found[3].startswith("b") else 1)
     return int(exact) if exact.denominator == 1 else float(exact)
 
 

@@ -30,13 +30,10 @@ CAUSES = {
     "data": ("waiting for uneven batches", "Deal examples out by their cost, or drop the short batch."),
     "rank": ("waiting for one rank", "Look at that machine: clock, heat, neighbours, its own loader."),
     "chance": ("waiting, by chance", "Nobody is to blame: longer steps average it out."),
-    "latency": (
-        "latency of messages",
-        "Send fewer, larger messages (bucket_cap_mb), or compute more in a step.",
-    ),
+    "latency": ("latency of messages", "Send fewer, larger messages (bucket_cap_mb), or compute more in a step."),
     "bandwidth": ("bandwidth", "Send fewer bytes, more rarely, or over a faster link."),
     "rest": ("unexplained, before the optimizer steps", "Look at what is done there: sums, clipping, logs?"),
-}
+}  # fmt: skip
 
 
 class Row(NamedTuple):

@@ -46,11 +46,10 @@ class Prices:
             return self
         # messages sent at once share their latencies: what they took beyond their bytes, at most one's each
         spare = (steps.burst_s[rounds].mean() - self._volume_s(self.n).sum()) / L
-        self = replace(self, pipelined_s=float(np.clip(spare, 0.0, self.shortest)))
-        if not steps.calls[..., Phase.BACKWARD].any():
-            return self  # all sent behind the backward pass
-        one = float(steps.sending_s[rounds].mean()) / L
-        return replace(self, sending_s=one, before_s=self.before_s + one * np.arange(L - 1, -1, -1))
+        behind = not steps.calls[..., Phase.BACKWARD].any()  # all of them
+        one = 0.0 if behind else float(steps.sending_s[rounds].mean()) / L
+        before_s = self.before_s + one * np.arange(L - 1, -1, -1)
+        return replace(self, before_s=before_s, pipelined_s=np.clip(spare, 0.0, self.shortest), sending_s=one)
 
     def fitted(self, seen_s: float) -> Prices:
         """Times the factor with which they promise that so many seconds stand out."""

@@ -49,10 +49,8 @@ def probe(recorder: StragglerRecorder, recording: Recording) -> Probe:
     """Measure, with the recorder's model and usual batch. A collective."""
     messages = _messages(recorder, recording)
     hosts = recorder.gathered(socket.gethostname())
-    rank = dist.get_rank(recorder.group) if len(hosts) > 1 else 0
-    turn, turns = hosts[:rank].count(hosts[rank]), max(map(hosts.count, hosts))
     with recorder.paused():
-        passes = _passes(recorder, turn, turns)
+        passes = _passes(recorder, hosts)
         prices = _all_reduces(recorder, messages) if len(hosts) > 1 else ([], [[0.0, 0.0]])
     return Probe(*passes, recorder.usual[0], messages, *prices)
 
@@ -71,10 +69,10 @@ def _messages(recorder: StragglerRecorder, recording: Recording) -> list[float]:
     return [total / calls] * calls
 
 
-def _passes(
-    recorder: StragglerRecorder, turn: int, turns: int
-) -> tuple[list[float], list[float], list[Came]]:
+def _passes(recorder: StragglerRecorder, hosts: list[str]) -> tuple[list[float], list[float], list[Came]]:
     """Seconds of passes when it is this rank's turn, and with all others; and its gradients."""
+    rank = dist.get_rank(recorder.group) if len(hosts) > 1 else 0
+    turn, turns = hosts[:rank].count(hosts[rank]), max(map(hosts.count, hosts))
     model, (examples, inputs) = recorder.model, recorder.usual
     seconds, came = _tried(model, inputs) if examples else (math.nan, [])
     longest = np.max(recorder.gathered(seconds))
@@ -132,9 +130,7 @@ def _pass(model: Any, inputs: Any) -> tuple[float, list[Came]]:
     return ended - begun, [(n, (at - middle) / max(ended - middle, 1e-9)) for n, at in came]
 
 
-def _all_reduces(
-    recorder: StragglerRecorder, messages: Sequence[float]
-) -> tuple[list[float], list[list[float]]]:
+def _all_reduces(recorder: StragglerRecorder, messages: list[float]) -> tuple[list[float], list[list[float]]]:
     """``sizes`` and ``times`` of a probe."""
     group, device = recorder.group, recorder.device
     if recorder.model is None:  # what the group takes

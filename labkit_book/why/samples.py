@@ -32,16 +32,17 @@ class Sample(NamedTuple):
 def drawn(steps: Steps, seed: int = 0) -> list[Sample]:
     """The recording itself, and draws of it."""
     rng, T, m = np.random.default_rng(seed), steps.T, block(steps.T)
-    measured = [np.arange(len(x)) for x in (steps.alone_s, steps.prices)]  # passes, rounds of prices
-    choices = [(np.arange(T), *measured)]
-    for _ in range(_DRAWS):
-        which = (rng.integers(0, T - m + 1, (-(-T // m), 1)) + np.arange(m)).ravel()
-        choices.append((which, *(rng.integers(0, len(x), len(x)) if len(x) else x for x in measured)))
-    samples = []
-    for which, passes, rounds in choices:
+
+    def sample(which: Any, passes: Any = slice(None), rounds: Any = slice(None)) -> Sample:
         weights = np.bincount(which, minlength=T) / len(which)
         alone, together = (s[passes].mean(axis=0) if s.size else s for s in (steps.alone_s, steps.together_s))
-        samples.append(Sample(weights, alone, together, Prices.of(steps, rounds)))
+        return Sample(weights, alone, together, Prices.of(steps, rounds))
+
+    samples = [sample(np.arange(T))]
+    for _ in range(_DRAWS):
+        which = (rng.integers(0, T - m + 1, (-(-T // m), 1)) + np.arange(m)).ravel()
+        again = (rng.integers(0, R, R) if R else slice(None) for R in (len(steps.alone_s), len(steps.prices)))
+        samples.append(sample(which, *again))
     return samples
 
 

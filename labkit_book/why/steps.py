@@ -80,16 +80,11 @@ class Steps:
         passes = seen.examples.mean(axis=1) / np.maximum(replayed, 1)  # of a step, on each rank
         times = np.array([p.times for p in probes]).max(axis=0)  # when the last has it
         return replace(
-            seen,
-            alone_s=passes * np.array([p.alone for p in probes]).T,
+            seen, messages=(messages := np.array(probes[0].messages)), ready=seen._ready(messages, probes[0].came),
+            alone_s=passes * np.array([p.alone for p in probes]).T, sizes=np.array(probes[0].sizes),
             together_s=passes * np.array([p.together for p in probes]).T,
-            messages=(messages := np.array(probes[0].messages)),
-            ready=seen._ready(messages, probes[0].came),
-            sizes=np.array(probes[0].sizes),
-            prices=times[:, :-2],
-            burst_s=times[:, -2],
-            sending_s=times[:, -1],
-        )
+            prices=times[:, :-2], burst_s=times[:, -2], sending_s=times[:, -1],
+        )  # fmt: skip
 
     def _ready(self, messages: FloatArray, came: Sequence[Came]) -> FloatArray:
         """(L,) share of the backward pass after which each message may leave."""
@@ -117,6 +112,4 @@ class Steps:
                 what: dict[str, Any] = {f.name: file[f.name] for f in fields(cls)}
             return cls(**what | {"where": str(what["where"])})
         except _BAD_FILE:  # numpy's own words advise to load unsafely: they are not passed on
-            raise ValueError(
-                f"{path} must be a whole recording as Steps.save writes it ({_FORMAT})"
-            ) from None
+            raise ValueError(f"{path} must be a whole recording that Steps.save wrote ({_FORMAT})") from None

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -37,13 +36,13 @@ class Flat:
 
     def __init__(self, comm: Comm, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters, self.shapes = [*parameters], [p.shape for p in parameters]
-        *self.offsets, self.n = accumulate((p.numel() for p in parameters), initial=0)
+        self.n = sum(p.numel() for p in parameters)
         self.mine = slice(*own_chunk(comm, self.n))
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Each parameter's place in ``vector`` (n,), in its own shape."""
-        places = zip(self.offsets, self.shapes, strict=True)
-        return [vector[at : at + shape.numel()].view(shape) for at, shape in places]
+        parts = vector.split([shape.numel() for shape in self.shapes])
+        return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     @torch.no_grad()
     def take_gradients(self, share: float) -> Tensor:
@@ -55,14 +54,6 @@ class Flat:
                 p.grad = None
         return together
 
-    def pieces(self, chunk: Tensor) -> Iterator[Tensor]:
-        """The part of each parameter that has elements in this rank's ``chunk``."""
-        low, high = self.mine.start, self.mine.stop
-        for at, shape in zip(self.offsets, self.shapes, strict=True):
-            begin, end = max(at, low), min(at + shape.numel(), high)
-            if begin < end:
-                yield chunk[begin - low : end - low]
-
 
 def storage_bytes(tensors: Iterable[Tensor | None]) -> int:
     """Bytes of memory that the tensors keep, each piece of memory once (views share theirs)."""
@@ -71,16 +62,14 @@ def storage_bytes(tensors: Iterable[Tensor | None]) -> int:
 
 
 class Sharded:
-    """What the three stages have in common: an optimizer over this rank's pieces. Use ``Zero1``, ``Zero2`` or ``Zero3``.
+    """What the three stages have in common: an optimizer over this rank's chunks. Use ``Zero1``, ``Zero2`` or ``Zero3``.
 
-    optimizer: a torch.optim class that treats elements alike, for it sees parts of parameters. options: its own.
+    optimizer: a torch.optim class that treats elements alike, for it sees chunks of vectors. options: its own.
     Raises ValueError for a model without trainable parameters, of several dtypes, or looked after already; Mismatch if the
     ranks' models differ. Everyone takes rank 0's parameters and buffers.
     """
 
-    def __init__(
-        self, comm: Comm, model: nn.Module, optimizer: Callable[..., torch.optim.Optimizer], **options: Any
-    ) -> None:
+    def __init__(self, comm: Comm, model: nn.Module, optimizer: Callable[..., Any], **options: Any) -> None:
         parameters = [p for p in model.parameters() if p.requires_grad]
         dtypes = sorted({str(p.dtype) for p in parameters})
         if len(dtypes) > 1:
@@ -89,9 +78,8 @@ class Sharded:
         self.comm, self.model = comm, model
         self.flats = [Flat(comm, group) for group in self._groups(parameters)]
         self.vectors = [torch.cat([p.detach().reshape(-1) for p in flat.parameters]) for flat in self.flats]
-        self.chunks = self._place()
-        self._pieces = [nn.Parameter(part) for part in self._parts(self.chunks)]
-        self._optimizer = optimizer(self._pieces or [nn.Parameter(self.chunks[0])], **options)
+        self.chunks = [nn.Parameter(chunk) for chunk in self._place()]
+        self._optimizer = optimizer(self.chunks, **options)
         self._sums: list[Tensor] = []  # what gathers the gradients until the step
 
     def _groups(self, parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
@@ -112,9 +100,6 @@ class Sharded:
                 p.data = view
         return [v[f.mine] for f, v in zip(self.flats, self.vectors, strict=True)]
 
-    def _parts(self, chunks: Sequence[Tensor]) -> list[Tensor]:
-        return [part for flat, chunk in zip(self.flats, chunks, strict=True) for part in flat.pieces(chunk)]
-
     def _scattered(self, i: int) -> Tensor:
         """This rank's chunk of the mean gradient of unit i; the gradients are used up."""
         together = self.flats[i].take_gradients(1 / self.comm.K)
@@ -122,17 +107,25 @@ class Sharded:
         reduce_scatter.inplace(self.comm, together)
         return together[self.flats[i].mine].clone()
 
+    def _gather(self, i: int) -> None:
+        """Bring the parameters of unit i where they have been let go."""
+
     def _free(self, i: int) -> None:
         """Let the parameters of unit i go, where they can come again."""
 
     @torch.no_grad()
-    def _update(self, gradients: Sequence[Tensor]) -> None:
-        """Step this rank's pieces by its chunks of the mean gradient."""
-        for piece, part in zip(self._pieces, self._parts(gradients), strict=True):
-            piece.grad = part
+    def step(self) -> None:
+        """Step this rank's chunk by the mean gradient, all-gather the parameters; gradients are zero afterwards."""
+        for chunk, mean in zip(self.chunks, self._means(), strict=True):
+            chunk.grad = mean
         self._optimizer.step()
-        for piece in self._pieces:
-            piece.grad = None
+        self._optimizer.zero_grad()
+        self._shared()
+        self.zero_grad()
+
+    def _means(self) -> list[Tensor]:
+        """This rank's chunk of each unit's mean gradient."""
+        return self._sums
 
     def _shared(self) -> None:
         """All-gather the vectors: every rank gets the others' new chunks."""
@@ -141,14 +134,18 @@ class Sharded:
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        for flat in self.flats:
-            for p in flat.parameters:
-                p.grad = None
+        self.model.zero_grad()
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """Inside, all parameters are there on every worker (up to stage 2 they always are)."""
-        yield
+        """Inside, all parameters are there on every worker, as for ``model.state_dict()``; stage 3 loses changes to them."""
+        for i in range(len(self.flats)):
+            self._gather(i)
+        try:
+            yield
+        finally:
+            for i in range(len(self.flats)):
+                self._free(i)
 
     def kept_bytes(self) -> dict[str, int]:
         """Bytes of memory that this worker keeps now: parameters, gradients, and optimizer state."""
@@ -163,11 +160,8 @@ class Sharded:
 class Zero1(Sharded):
     """Stage 1: the optimizer's state is sharded. Gradients gather on every worker until ``step()`` sums them."""
 
-    @torch.no_grad()
-    def step(self) -> None:
-        """Reduce-scatter the gradients to their mean, step this rank's chunk, all-gather the parameters."""
-        self._update([self._scattered(i) for i in range(len(self.flats))])
-        self._shared()
+    def _means(self) -> list[Tensor]:
+        return [self._scattered(i) for i in range(len(self.flats))]
 
 
 class Zero2(Sharded):
@@ -179,28 +173,17 @@ class Zero2(Sharded):
         super().__init__(comm, model, *args, **options)
         self._sums = [torch.zeros_like(c) for c in self.chunks]
         groups = [flat.parameters for flat in self.flats]
-        self._arrivals = Arrivals(groups, self._reduce, self._end, in_order=self._in_order)
+        self._arrivals = Arrivals(groups, self._reduce, lambda: None, in_order=self._in_order)
 
     @torch.no_grad()
     def _reduce(self, i: int, missing: set[int]) -> None:
         """The gradients of unit i are there."""
         self._sums[i] += self._scattered(i)
 
-    def _end(self) -> None:
-        """The backward pass is over."""
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Step this rank's chunk, all-gather the parameters; gradients are zero afterwards."""
-        self._update(self._sums)
-        self._shared()
-        self.zero_grad()
-
     def zero_grad(self) -> None:
         """Forget the gradients, also those of a backward pass that failed."""
         super().zero_grad()
         self._arrivals.reset()
-        self._end()
         for i, sums in enumerate(self._sums):
             sums.zero_()
             self._free(i)
@@ -219,7 +202,7 @@ class Zero3(Zero2):
     def __init__(
         self, comm: Comm, model: nn.Module, *args: Any, free_after_forward: bool = True, **options: Any
     ) -> None:
-        self._free_after_forward, self._in_backward = free_after_forward, False
+        self._free_after_forward = free_after_forward
         super().__init__(comm, model, *args, **options)
         for i, owner in enumerate(self._owners):
             owner.register_forward_pre_hook(lambda module, args, i=i: self._gather(i))
@@ -259,27 +242,12 @@ class Zero3(Zero2):
                 if isinstance(t, Tensor) and t.requires_grad:
                     t.register_hook(partial(self._before_backward, i))
         # during the backward pass this was a forward pass that is run again
-        if not self._in_backward and (self._free_after_forward or not torch.is_grad_enabled()):
+        if not self._arrivals.running and (self._free_after_forward or not torch.is_grad_enabled()):
             self._free(i)
 
     def _before_backward(self, i: int, gradient: Tensor) -> None:
-        self._in_backward = True
         self._arrivals.begin()
         self._gather(i)
 
-    def _end(self) -> None:
-        self._in_backward = False
-
     def _shared(self) -> None:
         """Nothing yet: the next forward pass gathers what is new."""
-
-    @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Inside, all parameters are there on every worker, as for ``model.state_dict()``; changes to them are lost."""
-        for i in range(len(self.flats)):
-            self._gather(i)
-        try:
-            yield
-        finally:
-            for i in range(len(self.flats)):
-                self._free(i)

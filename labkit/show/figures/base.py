@@ -1,6 +1,6 @@
 """What an interactive figure is on the Python side: its parameters, checked, and how a notebook or a page shows it.
 
-A figure called NAME is a frozen dataclass that inherits `Figure`, in a file NAME.py, and beside it its front end NAME.js,
+A figure called NAME is a frozen dataclass that inherits `Figure`, and beside its file stands its front end NAME.js,
 which computes, draws and puts in words. The fields are what the reader can move, by the same names. JupyterLab and Colab
 show the widget; a page of the book finds ``<div class="labkit-figure">`` and brings it to life; whoever can do neither shows
 the picture inside. The script has two forms: an ES module for anywidget, and a classic script, which also works where a page
