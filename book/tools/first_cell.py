@@ -66,9 +66,8 @@ def address(root: Path) -> str:
     config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
     url = str((config.get("repository") or {}).get("url") or "")
     if url and not re.fullmatch(r"https://(?:github|gitlab)\.com(?:/[\w.-]+){2,}", url):
-        raise ValueError(
-            f"repository.url in _config.yml must be empty or as https://github.com/owner/name, got {url!r}"
-        )
+        wanted = "empty or as https://github.com/owner/name"
+        raise ValueError(f"repository.url in _config.yml must be {wanted}, got {url!r}")
     return url
 
 

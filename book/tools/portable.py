@@ -31,14 +31,8 @@ from docutils import nodes
 from pybtex.database import parse_file
 
 ROOT = Path(__file__).resolve().parents[2]
-COLOURS = {
-    "predict": "info",
-    "exercise": "info",
-    "why": "success",
-    "tip": "success",
-    "check-claim": "warning",
-    "verdict": "warning",
-}
+COLOURS = {"predict": "info", "exercise": "info", "why": "success", "tip": "success"}
+COLOURS |= {"check-claim": "warning", "verdict": "warning"}
 INCLUDED = re.compile(r"^:::\{literalinclude\} (\S+)\n:language: (\w+)\n:::$", re.M)
 ARGUMENT = re.compile(r"^\*(Argument|Sketch)\.\*((?s:.*?))(?=^\*What it does not say\.\*)", re.M)
 LABEL = re.compile(r"^(?::name: |\()([\w-]+)(?:\)=)?$", re.M)
