@@ -6,8 +6,6 @@ docstrings are plain English with a convention (`x: what it is`, "Raises ...", `
 reStructuredText.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import importlib

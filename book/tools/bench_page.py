@@ -2,8 +2,6 @@
 `% what was measured`. Ratios, and whether a target is met, follow here from the seconds that are stored.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

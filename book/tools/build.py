@@ -8,8 +8,6 @@ Slides and PDF are linked where they are (`offer`; `slides.py` and `pdf.py` end 
 not changed since, the PDF as long as the book has not been built again.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -7,8 +7,6 @@ a box of class `verdict`, named `verdict-...` with the same ending, whose title 
 between. What is written otherwise is refused, in one sentence.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

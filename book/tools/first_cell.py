@@ -5,8 +5,6 @@ of the book's wheel (`build.make_wheel`) and the address from which labkit can b
 The cell installs the wheel if it lies beside the notebook, else from the address, or says what to do where neither is there.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -5,8 +5,6 @@ What a lab builds on is said here, by us; what it needs to run is read off its c
 its running time off book/run_times.json, where `make notebooks` notes it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from html import escape

@@ -4,8 +4,6 @@ A cell's `head` is its options, YAML between two lines of `---` or lines `:key: 
 admonition with three colons; its options are the lines `:key: value` under its title. `plain` serves other pages.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -15,8 +15,6 @@ The metadata keep three hashes: `source_sha256` of the text, `code_sha256` of th
 the code of the cells and the second; `check` by the first and the last: whether outputs still hold is nbval's question.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

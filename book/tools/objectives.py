@@ -4,8 +4,6 @@ An objective is a bullet under "After this lab you can". An exercise names those
 a mutant is a plausible mistake that its judge must catch (``tests/problems``).
 """
 
-from __future__ import annotations
-
 import re
 import runpy
 from collections import Counter

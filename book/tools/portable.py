@@ -9,8 +9,6 @@ JupyterLab, GitHub and VS Code show or preview every stored output, also that of
 stored notebook keeps the outputs of cells tagged `hide-output` encoded in their metadata (`covered`); `read` decodes them.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 import functools

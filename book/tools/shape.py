@@ -8,8 +8,6 @@ no plumbing (imports, assertions, prints, plots). minutes: prose at 200 words a 
 code in view 6 s, a guess 60 s, and the run. run: seconds of the stored run, `book/run_times.json`.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import math

@@ -4,8 +4,6 @@ A way to say what is wrong with this page, launch buttons, and the book's own ad
 `repository.url` a page has none rather than a broken one. A notebook's page offers labkit beside the notebook.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
