@@ -9,8 +9,6 @@ The weekly workflow calls all three (`make lowest`, ...). NAME==VERSION stands f
 torch without its gigabytes. Needs nothing but Python.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

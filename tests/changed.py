@@ -8,8 +8,6 @@ pages, which are built into the book that was last built here, as strictly as al
 changed file, or that name the file.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

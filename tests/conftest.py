@@ -1,8 +1,6 @@
 """Scripts under test are interrupted as at a terminal, and end with the test, also when it fails. So do figures, and
 what counts as solved. And the wheel, with an environment that has all but labkit."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -26,12 +24,7 @@ MARK = "LABKIT_STARTED_BY_TEST"  # inherited by whatever the script starts, torc
 
 
 @contextlib.contextmanager
-def _started(
-    command: Sequence[Any],
-    env: dict[str, str] | None = None,
-    preexec_fn: Callable[[], Any] | None = None,
-    **options: Any,
-) -> Iterator[subprocess.Popen[str]]:
+def _started(command: Sequence[Any], env: Any = None, preexec_fn: Any = None, **options: Any) -> Any:
     mark = uuid.uuid4().hex
 
     def first() -> None:
@@ -119,10 +112,8 @@ class Environment:
 
     def run(self, *command: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
         """What the environment's Python says to these arguments."""
-        started = [self.python, *command]
-        return subprocess.run(
-            started, cwd=cwd, env=self.env, capture_output=True, text=True, stdin=subprocess.DEVNULL
-        )
+        pipes = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+        return subprocess.run([self.python, *command], cwd=cwd, env=self.env, **pipes)
 
 
 @pytest.fixture(scope="session")

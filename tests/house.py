@@ -7,8 +7,6 @@ leads to a room that stands later in the file's order, where the companion's roo
 the core that hardly any lab reaches are `reached.py`'s. `python tests/house.py` prints the table; over a bound is red.
 """
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import io

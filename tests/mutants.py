@@ -7,8 +7,6 @@ has an environment of its own, in `_build/mutants`. Tests of the place's room co
 it. A place counts once, however many ways there are to change it; files are drawn by their length.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

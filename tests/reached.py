@@ -4,8 +4,6 @@ A lab reaches what its cells name, and what that names in turn: names are follow
 follows files, a definition at a time. `reached.toml` gives exceptions a reason; one too few or too many is red.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 import tomllib

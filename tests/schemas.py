@@ -1,7 +1,5 @@
 """The workflows and the citation against the published schemas of their formats, as check-jsonschema carries them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -9,8 +9,6 @@ its outputs would pass nbval unseen, hence the stage before it, which also knows
 compare by their hash.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -29,16 +27,9 @@ WITHOUT = ["-p", "no:nbval"]  # its imports take every process four seconds, and
 SEVERAL = ["--no-loadscope-reorder", "--dist", "loadfile", "-n"]
 UNMARKED = "not browser and not alone and not weekly"  # tests without a stage of their own
 COPIES = Path("_build", "uncovered")  # of the notebooks, made by their tool
-NBVAL = [
-    *PYTEST,
-    "--nbval",
-    "--nbval-current-env",  # not whatever kernel of the name python3 the user has installed
-    "--nbval-cell-timeout=300",
-    "--nbval-sanitize-with=tests/nbval.cfg",
-    "--timeout=360",  # pytest's, for a cell that cannot be interrupted
-    "-p",
-    "no:cacheprovider",
-]
+# The current environment's kernel, not whatever the user has installed; pytest's timeout is for what can't be interrupted.
+NBVAL = [*PYTEST, "--nbval", "--nbval-current-env", "--nbval-cell-timeout=300", "--timeout=360"]
+NBVAL += ["--nbval-sanitize-with=tests/nbval.cfg", "-p", "no:cacheprovider"]
 
 
 def files() -> list[str]:

@@ -1,7 +1,5 @@
 """The examples in docstrings and on the pages of the API reference do what they say."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

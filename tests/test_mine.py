@@ -1,7 +1,5 @@
 """A student's own answers are taken up again where they are right, with what they need, and only then."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -33,13 +31,8 @@ def handed_in(tmp_path):
             for number, source in answers.items():
                 if f"exercise-B-{number[1:]}" in cell["metadata"].get("tags", []):
                     cell["source"] = source
-        helper = {
-            "cell_type": "code",
-            "metadata": {},
-            "source": HELPER,
-            "outputs": [],
-            "execution_count": None,
-        }
+        helper = {"cell_type": "code", "metadata": {}, "source": HELPER}
+        helper |= {"outputs": [], "execution_count": None}
         nb["cells"].insert(2, helper)
         (tmp_path / name).write_text(json.dumps(nb), encoding="utf-8")
         return tmp_path

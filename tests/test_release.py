@@ -1,7 +1,5 @@
 """What a release says of itself: one version everywhere, a citation that can be cited, a changelog that has it."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ways in agree: pyproject.toml, constraints.txt, environment.yml, the Makefile; and `import labkit` is light."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

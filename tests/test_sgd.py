@@ -1,7 +1,5 @@
 """The all-reduce SGD step: K workers step as one with the whole batch, in numpy and in torch, in every world."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

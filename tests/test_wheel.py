@@ -1,7 +1,5 @@
 """The wheel: both packages, nothing else, no key; and what readers are told to install."""
 
-from __future__ import annotations
-
 import email
 import re
 import shutil

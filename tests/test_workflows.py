@@ -1,7 +1,5 @@
 """What the workflows call exists, is pinned, and may do no more than it needs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

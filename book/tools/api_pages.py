@@ -6,8 +6,6 @@ docstrings are plain English with a convention (`x: what it is`, "Raises ...", `
 reStructuredText.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import importlib
@@ -22,11 +20,9 @@ import closure
 import contents
 from sphinx.pycode import ModuleAnalyzer
 
-ROOMS = (
-    "labkit.comm", "labkit.collectives", "labkit.timing", "labkit.network", "labkit.learn", "labkit.compress",
-    "labkit.train", "labkit.show", "labkit_book.problems", "labkit_book.planner", "labkit_book.zero",
-    "labkit_book.why",
-)  # fmt: skip
+_OURS = ("comm", "collectives", "timing", "network", "learn", "compress", "train", "show")
+ROOMS = [f"labkit.{room}" for room in _OURS]
+ROOMS += [f"labkit_book.{room}" for room in ("problems", "planner", "zero", "why")]
 PLACE = re.compile(r"^% names of (labkit(?:_book)?\.\w+)$", re.MULTILINE)
 CODE = re.compile(r"(``.+?``|`[^`\n]+`)")
 EMPHASIS = re.compile(r"(?<![\w*])\*([A-Za-z][^*\n]*[\w.?!])\*(?![\w*])")

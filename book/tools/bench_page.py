@@ -2,8 +2,6 @@
 `% what was measured`. Ratios, and whether a target is met, follow here from the seconds that are stored.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -16,12 +14,8 @@ from lab_map import SHEET
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = "% what was measured"
-PARTS = {  # and the script of tests/bench/ that measures each
-    "launching": "run.py",
-    "all-reduce": "run.py",
-    "simulation": "timing.py",
-    "training": "train.py",
-}
+# and the script of tests/bench/ that measures each
+PARTS = {"launching": "run.py", "all-reduce": "run.py", "simulation": "timing.py", "training": "train.py"}
 COLOURS = ("currentColor", "var(--pst-color-danger, #c00)")  # met, missed
 MARKS = "●▲■◆"  # of the machines, in the order of their files
 LINE = """<g transform="translate(0 {y})"><text x="8" y="-8">{text}</text>
@@ -74,14 +68,10 @@ def _machine(stored: dict[str, Any]) -> str:
 def _part(name: str, part: dict[str, Any], machine: str) -> str:
     before, after = part["load"]
     system = part["where"].removeprefix(f"{machine}, ")
-    lines = [
-        f"**{name.capitalize()}.** {part['about']}\n",
-        "| figure | ratio | target | ours | beside |\n|---|---:|---|---:|---:|",
-        *map(_row, part["rows"]),
-        f"\n`{part['command']}`, {part['date']}; {system}; load {before:.1f} before and {after:.1f} after; "
-        f"commit {part['commit']}.\n",
-    ]
-    return "\n".join(lines)
+    about = f"**{name.capitalize()}.** {part['about']}\n"
+    head = "| figure | ratio | target | ours | beside |\n|---|---:|---|---:|---:|"
+    ran = f"\n`{part['command']}`, {part['date']}; {system}; load {before:.1f} before and {after:.1f} after"
+    return "\n".join([about, head, *map(_row, part["rows"]), f"{ran}; commit {part['commit']}.\n"])
 
 
 def _row(of: dict[str, Any]) -> str:

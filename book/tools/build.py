@@ -8,8 +8,6 @@ Slides and PDF are linked where they are (`offer`; `slides.py` and `pdf.py` end 
 not changed since, the PDF as long as the book has not been built again.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -35,11 +33,9 @@ def build(root: Path = ROOT, pages: Sequence[str] = ()) -> int:
     began = time.perf_counter()
     for page in pages:  # what Sphinx remembers of it
         (root / "_build" / ".doctrees" / f"{page}.doctree").unlink(missing_ok=True)
-    whole = [] if pages else ["--all"]
-    tool = Path(sys.executable).with_name("jupyter-book")
-    command = [tool, "build", root, *whole, "-W", "-n", "--keep-going"]
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", root, "-W", "-n", "--keep-going"]
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = subprocess.run(command, text=True, **streams)
+    done = subprocess.run(command + ["--all"] * (not pages), text=True, **streams)
     if done.returncode:
         print(done.stdout)
         return done.returncode

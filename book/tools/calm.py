@@ -4,8 +4,6 @@ The loop is a fixed piece of work of about 20 ms, done again and again for a sec
 else runs, a thread computes all the time, and most rounds take equally long.
 """
 
-from __future__ import annotations
-
 import hashlib
 import statistics
 import time

@@ -7,8 +7,6 @@ a box of class `verdict`, named `verdict-...` with the same ending, whose title 
 between. What is written otherwise is refused, in one sentence.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +15,8 @@ import contents
 import myst
 import portable
 
-FORMS = {
-    "true": "simply true",
-    "true if": "true under a condition",
-    "false": "false",
-    "not decided here": "not decided here",
-}
+FORMS = {"true": "simply true", "true if": "true under a condition", "false": "false"}
+FORMS |= {"not decided here": "not decided here"}
 IGNORED = "nbval-ignore-output"
 
 _QUOTED = re.compile(r"[“\"]([^”\"]+)[”\"]")
@@ -72,10 +66,8 @@ def claims(source: str, outputs: str = "") -> list[Claim]:
             raise ValueError(f"{name} must be followed by a cell with an assert before its verdict")
         form, condition = _form(verdict["title"], name)
         finding, evidence = _paragraphs(verdict["body"], key)
-        if strange := [n for n in _NUMBER.findall(finding) if n not in computed]:
-            raise ValueError(
-                f"verdict-{key} must hold no number that no cell computes, but holds {strange[0]}"
-            )
+        if odd := [n for n in _NUMBER.findall(finding) if n not in computed]:
+            raise ValueError(f"verdict-{key} must hold no number that no cell computes, but holds {odd[0]}")
         found.append(Claim(key, text, form, condition, finding, evidence, tuple(asserting)))
     if verdicts:
         raise ValueError(f"{next(iter(verdicts))} must belong to a claim: there is no box with that ending")
@@ -100,20 +92,16 @@ def _paragraphs(body: str, key: str) -> tuple[str, str]:
     finding, evidence = found[0], found[1].removeprefix("*Evidence:* ").rstrip(".")
     for part in evidence.split("; "):
         if not _EVIDENCE.fullmatch(part):
-            raise ValueError(
-                f"the evidence of verdict-{key} must be proof, exact run, N seeds ..., measured ... or undecided ..., "
-                f"with '; ' between, got {part!r}"
-            )
+            wanted = "proof, exact run, N seeds ..., measured ... or undecided ..., with '; ' between"
+            raise ValueError(f"the evidence of verdict-{key} must be {wanted}, got {part!r}")
     return finding, evidence
 
 
 def _form(title: str, name: str) -> tuple[str, str]:
     said = re.fullmatch(r"Verdict: (true|false|not decided here|true if (.+))", title.strip())
     if not said:
-        raise ValueError(
-            f"the verdict on {name} must be titled 'Verdict: true', 'Verdict: true if ...', 'Verdict: false' or "
-            f"'Verdict: not decided here', got {title!r}"
-        )
+        wanted = "'Verdict: true', 'Verdict: true if ...', 'Verdict: false' or 'Verdict: not decided here'"
+        raise ValueError(f"the verdict on {name} must be titled {wanted}, got {title!r}")
     return ("true if", said[2]) if said[2] else (said[1], "")
 
 

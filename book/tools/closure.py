@@ -5,8 +5,6 @@ Imports are followed name by name through a package's face (`from labkit.timing 
 every folder of a room its data.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

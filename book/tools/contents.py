@@ -4,8 +4,6 @@ A lab's file begins with its number, `10_5_all_reduce`, or, for an appendix, its
 cells that begins with neither is no lab.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

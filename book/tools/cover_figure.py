@@ -5,8 +5,6 @@ trip of two workers; nothing is fitted to what is shown. What was measured is st
 ``--draw`` drawn again into readme.png.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

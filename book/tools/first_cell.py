@@ -5,8 +5,6 @@ of the book's wheel (`build.make_wheel`) and the address from which labkit can b
 The cell installs the wheel if it lies beside the notebook, else from the address, or says what to do where neither is there.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -66,9 +64,8 @@ def address(root: Path) -> str:
     config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
     url = str((config.get("repository") or {}).get("url") or "")
     if url and not re.fullmatch(r"https://(?:github|gitlab)\.com(?:/[\w.-]+){2,}", url):
-        raise ValueError(
-            f"repository.url in _config.yml must be empty or as https://github.com/owner/name, got {url!r}"
-        )
+        wanted = "empty or as https://github.com/owner/name"
+        raise ValueError(f"repository.url in _config.yml must be {wanted}, got {url!r}")
     return url
 
 

@@ -1,7 +1,5 @@
 """The page about GPUs, book/gpu.md, from what `make gpu` has recorded in book/results/*.json and from the labs' cells."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

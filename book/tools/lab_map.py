@@ -5,8 +5,6 @@ What a lab builds on is said here, by us; what it needs to run is read off its c
 its running time off book/run_times.json, where `make notebooks` notes it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from html import escape
@@ -66,10 +64,8 @@ def places() -> dict[str, tuple[float, float]]:
     depth: dict[str, int] = {}
     for name in contents.labs():  # KeyError if nobody has said what one builds on
         depth[name] = max((depth[a] + 1 for a in LABS[name][2] if a in depth), default=0)
-    return {
-        name: (1 + BOX[0] / 2 + LABS[name][1] * STEP[0], 1 + BOX[1] / 2 + row * STEP[1])
-        for name, row in depth.items()
-    }
+    x, y = (1 + size / 2 for size in BOX)
+    return {name: (x + LABS[name][1] * STEP[0], y + row * STEP[1]) for name, row in depth.items()}
 
 
 def drawing() -> str:
@@ -78,10 +74,8 @@ def drawing() -> str:
     ends = map(max, zip(*at.values(), strict=True))
     width, height = (end + size / 2 + 1 for end, size in zip(ends, BOX, strict=True))
     builds = {name: after for name in at if (after := [a for a in LABS[name][2] if a in at])}
-    said = "; ".join(
-        f"{LABS[name][0]} builds on {' and '.join(LABS[a][0] for a in after)}"
-        for name, after in builds.items()
-    )
+    short = {name: " and ".join(LABS[a][0] for a in after) for name, after in builds.items()}
+    said = "; ".join(f"{LABS[name][0]} builds on {others}" for name, others in short.items())
     head = (
         f'<svg class="lab-map" role="group" viewBox="0 0 {width:g} {height:g}" style="{SHEET}" font-size="9.5" '
         f'text-anchor="middle" aria-label="Which lab builds on which, from top to bottom. {escape(said)}.">'

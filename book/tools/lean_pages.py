@@ -10,8 +10,6 @@ Every line of code is an element that knows its own indentation, so that labkit.
 and to the right, as code should wrap on a phone. The characters stay the same: what is copied is the program.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from html import escape, unescape

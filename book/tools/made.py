@@ -3,8 +3,6 @@
 A place is a line that begins with `%`, or words in double braces. A gap between objectives and exercises breaks the build.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,15 +4,11 @@ A cell's `head` is its options, YAML between two lines of `---` or lines `:key: 
 admonition with three colons; its options are the lines `:key: value` under its title. `plain` serves other pages.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-CELL = re.compile(
-    r"^```\{code-cell\}[^\n]*\n(?P<head>---\n.*?^---\n|(?::[^\n]*\n)*)(?P<code>.*?)^```", re.M | re.S
-)
+CELL = re.compile(r"(?ms)^```\{code-cell\}[^\n]*\n(?P<head>---\n.*?^---\n|(?::[^\n]*\n)*)(?P<code>.*?)^```")
 BOX = re.compile(
     r"^:::\{admonition\} (?P<title>.*)\n(?P<options>(?::\w+:.*\n)*)(?P<body>(?:.*\n)*?):::$", re.M
 )
@@ -43,11 +39,9 @@ def title(text: str, whole: bool = False) -> str:
 
 
 def plain(
-    text: str,
-    titles: Mapping[str, str],
-    works: Mapping[str, Any],
+    text: str, titles: Mapping[str, str], works: Mapping[str, Any],
     address: Callable[[str, str], str] = lambda role, target: "",
-) -> str:
+) -> str:  # fmt: skip
     """Text without roles, targets, comments and bibliographies: what a page would show for them.
 
     titles: of pages, by the names of their files. works: pybtex's entries, by their keys. address: where a role leads

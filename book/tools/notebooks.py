@@ -15,8 +15,6 @@ The metadata keep three hashes: `source_sha256` of the text, `code_sha256` of th
 the code of the cells and the second; `check` by the first and the last: whether outputs still hold is nbval's question.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -107,16 +105,11 @@ def execute(nb: Any, folder: Path, timeout: int = CELL_TIMEOUT_S) -> None:
         def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
             return KernelSpec(resource_dir=kernelspec.RESOURCES, **kernelspec.get_kernel_dict())
 
-    NotebookClient(
-        nb,
-        km=AsyncKernelManager(kernel_name="python3", kernel_spec_manager=ThisPython()),
-        extra_arguments=["--log-level=40"],  # the kernel's own errors, not its advice
-        resources={"metadata": {"path": str(folder)}},
-        timeout=timeout,
-        store_widget_state=False,
-        record_timing=False,
-        coalesce_streams=True,
-    ).execute(cleanup_kc=True)  # for the manager is ours
+    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=ThisPython())
+    settings = {"resources": {"metadata": {"path": str(folder)}}, "timeout": timeout}
+    settings |= {"extra_arguments": ["--log-level=40"], "coalesce_streams": True}  # errors, no advice
+    client = NotebookClient(nb, km=manager, store_widget_state=False, record_timing=False, **settings)
+    client.execute(cleanup_kc=True)  # for the manager is ours
 
 
 def tidy(nb: Any, source: Any) -> None:
@@ -241,10 +234,8 @@ def stale(md: Path, root: Path = ROOT) -> str:
 
 def recoded(md: Path) -> bool:
     """Whether the notebook of `md` has other code than its text, whatever the cell says that installs labkit."""
-    new, old = (
-        [first_cell.is_first(c) or c.source for c in code_cells(nb)]
-        for nb in (read_source(md), stored(md.with_suffix(".ipynb")))
-    )
+    both = read_source(md), stored(md.with_suffix(".ipynb"))
+    new, old = ([first_cell.is_first(c) or c.source for c in code_cells(nb)] for nb in both)
     return new != old
 
 
@@ -289,10 +280,8 @@ def out_of_step(md: Path, nb: Any) -> Iterator[str]:
     address, setting = first_cell.address_in(nb) or "", first_cell.address(ROOT)
     if setting and address != setting:
         yield f"installs labkit from {address!r}, not from {setting!r}: run `make notebooks`"
-    wanted, there = (
-        [(c.cell_type, c.source, dict(c.metadata)) for c in cells]
-        for cells in (read_source(md, address).cells, nb.cells)
-    )
+    both = read_source(md, address).cells, nb.cells
+    wanted, there = ([(c.cell_type, c.source, dict(c.metadata)) for c in cells] for cells in both)
     if wanted != there:
         yield f"has cells, sources or tags other than those of {md.name}"
     if nb.metadata["labkit"].get("outputs_sha256") != outputs_digest(nb):

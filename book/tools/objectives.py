@@ -4,8 +4,6 @@ An objective is a bullet under "After this lab you can". An exercise names those
 a mutant is a plausible mistake that its judge must catch (``tests/problems``).
 """
 
-from __future__ import annotations
-
 import re
 import runpy
 from collections import Counter
@@ -49,9 +47,8 @@ def lab(name: str, text: str) -> Lab:
     title = re.search(r"^# (.+)$", text, re.M)
     bullets = re.search(r"[Aa]fter this \w+ you can\s*\n\n((?:- .+\n(?:  .+\n)*)+)", text)
     if title is None or bullets is None:
-        raise ValueError(
-            f"{name} must have a title and, under 'After this lab you can', a list of objectives"
-        )
+        wanted = "a title and, under 'After this lab you can', a list of objectives"
+        raise ValueError(f"{name} must have {wanted}")
     items = re.split(r"^- ", bullets[1], flags=re.M)[1:]
     return Lab(name, title[1], tuple(" ".join(i.split()).rstrip(";.") for i in items), contents.number(name))
 
@@ -76,19 +73,16 @@ def gaps(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]]) -> list[str]
     out, listed = [], numbered(all_labs)
     for x, number, objective in listed:
         kinds = {e.kind for e in sets[x.set].values() if number in e.objectives}
-        said = f"{x.name}: objective {number}, {objective!r}"
+        said, there = f"{x.name}: objective {number}, {objective!r}", ", ".join(sorted(kinds))
         out += [] if kinds else [f"{said}: no exercise of set {x.set} is about it"]
-        out += [
-            f"{said}: nobody practises to {verb!r}: that takes one of {', '.join(sorted(DEPTH[verb]))}, and there is "
-            f"{', '.join(sorted(kinds))}"
-            for verb in verbs(objective)
-            if kinds and not kinds & DEPTH[verb]
-        ]
-    there = {(x.set, number) for x, number, _ in listed}
+        for verb in [v for v in verbs(objective) if kinds and not kinds & DEPTH[v]]:
+            need = ", ".join(sorted(DEPTH[verb]))
+            out += [f"{said}: nobody practises to {verb!r}: that takes one of {need}, and there is {there}"]
+    known = {(x.set, number) for x, number, _ in listed}
     for name, exercises in sets.items():
         for e in exercises.values():
             out += [] if e.objectives else [f"exercise {e.id} is about no objective"]
-            lost = [n for n in e.objectives if (name, n) not in there]
+            lost = [n for n in e.objectives if (name, n) not in known]
             out += [f"exercise {e.id} is about objective {n}, which its labs do not have" for n in lost]
     return out
 
@@ -97,21 +91,17 @@ def page(all_labs: list[Lab], sets: dict[str, dict[str, Exercise]], mutants: dic
     """What book/coverage.md lists. mutants: how many there are, by the exercise's id."""
     lines = []
     for x in all_labs:
-        lines += [
-            f"\n## {x.title}\n",
-            f"{{doc}}`The lab </notebooks/{x.name}>`, "
-            f"{{doc}}`problem set {x.set} </notebooks/exercises/{x.set.replace('.', '_').lower()}_exercises>`\n",
-            "| After it you can | exercises | points | mutants |\n|---|---|---:|---:|",
-        ]
+        asked = f"problem set {x.set} </notebooks/exercises/{x.set.replace('.', '_').lower()}_exercises>"
+        lines.append(f"\n## {x.title}\n\n{{doc}}`The lab </notebooks/{x.name}>`, {{doc}}`{asked}`\n")
+        lines.append("| After it you can | exercises | points | mutants |\n|---|---|---:|---:|")
         for y, number, objective in numbered(all_labs):
             if y == x:
-                asked = [e for e in sets[x.set].values() if number in e.objectives]
-                which = "; ".join(
-                    f"{e.id.rsplit('-', 1)[1]}. {e.title} *({e.kind}{', in words' if e.rubric else ''})*"
-                    for e in asked
-                )
-                points, caught = sum(e.points for e in asked), sum(mutants.get(e.id, 0) for e in asked)
-                lines.append(f"| {objective.replace('|', '&#124;')} | {which} | {points} | {caught or ''} |")
+                about = [e for e in sets[x.set].values() if number in e.objectives]
+                said = [(e.id.split("-")[1], e.title, e.kind, ", in words" * bool(e.rubric)) for e in about]
+                which = "; ".join("{}. {} *({}{})*".format(*parts) for parts in said)
+                points, caught = sum(e.points for e in about), sum(mutants.get(e.id, 0) for e in about)
+                cells = (objective.replace("|", "&#124;"), which, points, caught or "")
+                lines.append("| {} | {} | {} | {} |".format(*cells))
     exercises = [e for s in sets.values() for e in s.values()]
     words, kinds = sum(bool(e.rubric) for e in exercises), Counter(e.kind for e in exercises)
     lines += ["\n## The kinds of work\n", "| kind | what it asks | exercises |\n|---|---|---:|"]

@@ -3,8 +3,6 @@
 book/_static/print.css unfolds what is folded, and leaves out what is no text.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -9,8 +9,6 @@ JupyterLab, GitHub and VS Code show or preview every stored output, also that of
 stored notebook keeps the outputs of cells tagged `hide-output` encoded in their metadata (`covered`); `read` decodes them.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 import functools
@@ -31,14 +29,8 @@ from docutils import nodes
 from pybtex.database import parse_file
 
 ROOT = Path(__file__).resolve().parents[2]
-COLOURS = {
-    "predict": "info",
-    "exercise": "info",
-    "why": "success",
-    "tip": "success",
-    "check-claim": "warning",
-    "verdict": "warning",
-}
+COLOURS = {"predict": "info", "exercise": "info", "why": "success", "tip": "success"}
+COLOURS |= {"check-claim": "warning", "verdict": "warning"}
 INCLUDED = re.compile(r"^:::\{literalinclude\} (\S+)\n:language: (\w+)\n:::$", re.M)
 ARGUMENT = re.compile(r"^\*(Argument|Sketch)\.\*((?s:.*?))(?=^\*What it does not say\.\*)", re.M)
 LABEL = re.compile(r"^(?::name: |\()([\w-]+)(?:\)=)?$", re.M)

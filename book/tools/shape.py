@@ -8,8 +8,6 @@ no plumbing (imports, assertions, prints, plots). minutes: prose at 200 words a 
 code in view 6 s, a guess 60 s, and the run. run: seconds of the stored run, `book/run_times.json`.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import math
@@ -105,17 +103,13 @@ def shape(name: str, seconds: float) -> dict[str, float]:
 
 def over(found: dict[str, float]) -> list[str]:
     """The bounds that a lab does not keep."""
-    return [
-        what for what, most in BOUNDS.items() if (found[what] < most if what in LEAST else found[what] > most)
-    ]
+    return [w for w, most in BOUNDS.items() if (found[w] < most if w in LEAST else found[w] > most)]
 
 
 def main(names: list[str]) -> int:
     noted = json.loads((ROOT / "book" / "run_times.json").read_text(encoding="utf-8"))
-    labs = {
-        name: shape(name, noted.get(name, {"seconds": 0})["seconds"])
-        for name in names or contents.notebooks()
-    }
+    seconds = {n: noted.get(n, {"seconds": 0})["seconds"] for n in names or contents.notebooks()}
+    labs = {name: shape(name, s) for name, s in seconds.items()}
     print(f"{'':<24}" + "".join(f"{what:>11}" for what in BOUNDS))
     print(f"{'bound':<24}" + "".join(f"{most:>11}" for most in BOUNDS.values()))
     wrong = []

@@ -4,8 +4,6 @@ A way to say what is wrong with this page, launch buttons, and the book's own ad
 `repository.url` a page has none rather than a broken one. A notebook's page offers labkit beside the notebook.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -37,13 +35,10 @@ def settle(app: Any, config: Any) -> None:
     if repository:
         config.html_baseurl = config.html_baseurl or home(repository)
         written = yaml.safe_load((Path(app.srcdir) / "_config.yml").read_text(encoding="utf-8"))
-        config.html_theme_options = {
-            "repository_url": repository,
-            "use_issues_button": True,  # to say what is wrong with a page
-            "repository_branch": written["repository"].get("branch", "main"),
-            "launch_buttons": written.get("launch_buttons", {}),
-            **config.html_theme_options,
-        }
+        branch, launch = written["repository"].get("branch", "main"), written.get("launch_buttons", {})
+        ours = {"repository_url": repository, "repository_branch": branch, "launch_buttons": launch}
+        ours["use_issues_button"] = True  # to say what is wrong with a page
+        config.html_theme_options = ours | config.html_theme_options
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -6,8 +6,6 @@ folded code is left out, and a covered answer comes at a click. reveal.js is fet
 _build/slides/reveal.js is there; where it does not come, the slides stand in one column.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import shutil

@@ -7,8 +7,6 @@ it returned, when, where, in how many seconds and from which text; a lab reads `
                                                         then it says so of the machine)
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """The grader's command, ``python -m labkit_book.grader``. Standard output is the table, standard error all the rest."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ from labkit_book.grader.submission import released_path
 from labkit_book.grader.zygote import Limits, require_walls
 from labkit_book.problems.asking import CASE_S, EXERCISE_S, GraderFailure
 
+_NO_WALLS = "NO WALLS: nothing kept these answers from the machine's files, the key among them (--trust)"
 OK, GRADER_ERROR, USAGE, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -23,37 +22,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     args = _parser().parse_args(argv)
     try:
-        return _grade(args)
+        submissions = collect(args.submissions, skip=args.out)
+        if not submissions:
+            raise ValueError(f"there is nothing to grade in {', '.join(args.submissions)}")
+        plan, record = _plan(args)
+        rows = _graded(plan, record, submissions, checks.integer("jobs", args.jobs, 1))
+        write_reports(rows, args.out)
+        if plan.trust:
+            print(_NO_WALLS)
+        print(table(rows), flush=True)
+        waiting, failed = (sum(r.has(status) for r in rows) for status in ("NEEDS_HUMAN", "GRADER_ERROR"))
+        _note(f"{waiting} of {len(rows)} rows wait for a human: ? in the table, and the answers in feedback/")
+        _note(f"gradebook.csv, feedback/ and grades.jsonl are in {args.out}")
+        if failed:
+            _note(f"GRADER_ERROR on {failed} rows: run the same command again to try these once more")
+        return GRADER_ERROR if failed else OK
     except ValueError as error:
-        _note(f"labkit_book.grader: {error}")
-        return USAGE
+        return _note(f"labkit_book.grader: {error}", USAGE)
     except GraderFailure as error:
-        _note(f"GRADER_ERROR: the grader cannot work here, nothing was graded: {error}")
-        return GRADER_ERROR
+        return _note(f"GRADER_ERROR: the grader cannot work here, nothing was graded: {error}", GRADER_ERROR)
     except OSError as error:
         _note(f"labkit_book.grader: {error}; what is stored stays, and the next run takes it up")
         return STOPPED
     except KeyboardInterrupt:
         _note("\nlabkit_book.grader: interrupted; run the same command again, and it goes on from here")
         return INTERRUPTED
-
-
-def _grade(args: argparse.Namespace) -> int:
-    submissions = collect(args.submissions, skip=args.out)
-    if not submissions:
-        raise ValueError(f"there is nothing to grade in {', '.join(args.submissions)}")
-    plan, record = _plan(args)
-    rows = _graded(plan, record, submissions, checks.integer("jobs", args.jobs, 1))
-    write_reports(rows, args.out)
-    if plan.trust:
-        print("NO WALLS: nothing kept these answers from the machine's files, the key among them (--trust)")
-    print(table(rows), flush=True)
-    waiting, failed = (sum(r.has(status) for r in rows) for status in ("NEEDS_HUMAN", "GRADER_ERROR"))
-    _note(f"{waiting} of {len(rows)} rows wait for a human: ? in the table, and the answers in feedback/")
-    _note(f"gradebook.csv, feedback/ and grades.jsonl are in {args.out}")
-    if failed:
-        _note(f"GRADER_ERROR on {failed} rows: run the same command again to try these once more")
-    return GRADER_ERROR if failed else OK
 
 
 def _plan(args: argparse.Namespace) -> tuple[Plan, Record]:
@@ -95,8 +88,9 @@ def _graded(plan: Plan, record: Record, submissions: list[Submission], jobs: int
     return flag_all([row for s in submissions for row in done[s.name]])
 
 
-def _note(text: str) -> None:
+def _note(text: str, status: int = OK) -> int:
     print(text, file=sys.stderr, flush=True)
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,8 +5,6 @@ seeds, whose least points nbgrader takes as the cell's; each answer in words a c
 documentation, *Creating and grading assignments*). It runs answer and judge in one process, so it has no walls.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -73,12 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         nb = json.loads(path.read_text(encoding="utf-8"))
         assign_inplace(nb, args.name, [secrets.randbits(64) for _ in range(3)])
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / path.name).write_text(json.dumps(nb, indent=1) + "\n")
+        (made := args.out / path.name).write_text(json.dumps(nb, indent=1) + "\n")
     except (ValueError, OSError) as error:
         print(f"labkit_book.grader.assignment: {error}", file=sys.stderr)
         return 2
-    then = f"next, `nbgrader generate_assignment {args.out.name}` in the course's folder"
-    print(f"{args.out / path.name}: {then}")
+    print(f"{made}: next, `nbgrader generate_assignment {args.out.name}` in the course's folder")
     return 0
 
 

@@ -3,8 +3,6 @@
 It may die, hang or want more memory than there is for it: then its submission's row says so, and no other is lost with it.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 import sys
@@ -127,9 +125,7 @@ class Graders:
             done = {b.name: [graded(e, b) for e in b.exercises.values()] for b in books}
         return [row(name, exercises=done[name], flags=flags) for name in names]
 
-    def _exercise(
-        self, e: Exercise, book: Released, *, cells: list[Cell], zygote: Callable[[], Zygote], until: float
-    ) -> Outcome:
+    def _exercise(self, e: Exercise, book: Released, cells: list[Cell], zygote: Any, until: float) -> Outcome:
         """What became of one exercise of a notebook. until: when the notebook has had its time."""
         answer = book.answer(cells, e.id)
         made = partial(Outcome, e.id, e.title, points=0, of=e.points, answer=answer.source)
@@ -143,10 +139,9 @@ class Graders:
         questions = self.keys[book.name].questions(e, [self.plan.seed, *e.id.encode()])
         taken: dict[str, Any] = {"setup": answer.setup, "cells": answer.cells, "name": answer.name}
         try:
-            got = grade_one(e, answer.source, questions, **taken, zygote=zygote(), seed=self.plan.seed)
+            return grade_one(e, answer.source, questions, **taken, zygote=zygote(), seed=self.plan.seed)
         except Exception as error:
             return made("GRADER_ERROR", log=described(error))
-        return replace(got, answer=answer.source)
 
 
 def flag_all(rows: Sequence[Row]) -> list[Row]:
@@ -172,9 +167,8 @@ def in_processes(
         while waiting or running:
             while waiting and len(running) < jobs:
                 pipe, theirs = context.Pipe(duplex=False)
-                process = context.Process(
-                    target=_main, args=(work, task := waiting.pop(), theirs), daemon=True
-                )
+                task = waiting.pop()
+                process = context.Process(target=_main, args=(work, task, theirs), daemon=True)
                 process.start()
                 theirs.close()
                 running[pipe] = task, process, time.monotonic() + limit_s
@@ -205,7 +199,6 @@ def _ended(pipe: Any, process: Any) -> Any:
 
 
 def _main(work: Callable[[Any], Any], task: Any, pipe: Any) -> None:
-    """The life of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that waits
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     if sys.platform == "linux":

@@ -5,8 +5,6 @@ a problem set's own name, as ``10_3_exercises (1).ipynb``, is of the student aft
 in is left out. Links are not followed: they could lead to somebody else's work. Files are opened here and nowhere else.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -15,7 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 MOST_OF_STUDENT = 20  # files
 MAX_BYTES = 32_000_000  # of a notebook
@@ -38,7 +36,7 @@ class Submission(NamedTuple):
     path: Path
     problem: str = ""
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> "list[Cell]":
         """What is in it. Raises Unreadable, and nothing else."""
         if self.problem:
             raise Unreadable(self.problem)
@@ -134,7 +132,15 @@ def read_cells(path: Path | str) -> list[Cell]:
     cells = nb.get("cells")
     if not isinstance(cells, list) or not 0 < len(cells) <= MAX_CELLS:
         raise Unreadable(f"the notebook has no cells, or more than {MAX_CELLS:,}")
-    read = [_cell(c, i) for i, c in enumerate(cells, 1)]
+    read = []
+    for number, cell in enumerate(cells, 1):
+        try:
+            kind, source = str(cell["cell_type"]), "".join(cell["source"])
+            tags = tuple(tag for tag in cell.get("metadata", {}).get("tags", ()) if isinstance(tag, str))
+        except (AttributeError, KeyError, TypeError):
+            raise Unreadable(f"cell {number} of the notebook is damaged") from None
+        # Halves of characters can stand in JSON, and in no file in UTF-8.
+        read.append(Cell(kind, source.encode("utf-8", "replace").decode("utf-8"), tags, number))
     code = sum(len(c.source) for c in read if c.kind == "code")
     if code > MAX_CODE:
         raise Unreadable(f"the notebook has {code:,} characters of code, more than {MAX_CODE:,}")
@@ -153,19 +159,7 @@ def content(path: Path | str) -> bytes:
     except OSError as error:
         raise Unreadable(f"the file cannot be read: {error.strerror}") from None
     if len(data) > MAX_BYTES:
-        raise Unreadable(
-            f"the file has over {MAX_BYTES / 1e6:.0f} MB: clear its outputs and hand it in again"
-        )
+        raise Unreadable(f"the file has over {MAX_BYTES // 10**6} MB: clear its outputs and hand it in again")
     if not data.strip():
         raise Unreadable("the file is empty")
     return data
-
-
-def _cell(cell: Any, number: int) -> Cell:
-    try:
-        kind, source = str(cell["cell_type"]), "".join(cell["source"])
-        tags = tuple(tag for tag in cell.get("metadata", {}).get("tags", ()) if isinstance(tag, str))
-    except (AttributeError, KeyError, TypeError):
-        raise Unreadable(f"cell {number} of the notebook is damaged") from None
-    # Halves of characters can stand in JSON, and in no file in UTF-8.
-    return Cell(kind, source.encode("utf-8", "replace").decode("utf-8"), tags, number)

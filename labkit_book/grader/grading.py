@@ -1,7 +1,5 @@
 """One answer graded: its source goes to processes of its own, questions after it, and verdicts are made here."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,16 +30,9 @@ _HINTS = {
 
 
 def grade_one(
-    exercise: Exercise,
-    source: str,
-    cases: Iterable[Case] | None = None,
-    *,
-    setup: str = "",
-    cells: Sequence[tuple[int, str]] = (),
-    name: str | None = None,
-    zygote: Zygote,
-    seed: int = 0,
-) -> Outcome:
+    exercise: Exercise, source: str, cases: Iterable[Case] | None = None, *, setup: str = "",
+    cells: Sequence[tuple[int, str]] = (), name: str | None = None, zygote: Zygote, seed: int = 0,
+) -> Outcome:  # fmt: skip
     """Grade one answer.
 
     source: the cells that make it; setup: what the released notebook imports before; cells: others that it needs, by number.
@@ -64,7 +55,7 @@ def grade_one(
     said = f"It printed:\n{_clip(printed, 2000)}" if printed.strip() else ""
     log = "\n".join(part for part in (f"seed {seed}", found.case, found.trace, said) if part)
     about = (exercise.id, exercise.title, found.status, found.points(exercise.points), exercise.points)
-    return Outcome(*about, _clip(message, 2000), _clip(log, 8000))
+    return Outcome(*about, _clip(message, 2000), _clip(log, 8000), source)
 
 
 class _Session:

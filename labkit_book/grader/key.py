@@ -4,17 +4,15 @@ References and mistakes go the way that answers go: as source, into processes be
 setup there, without its imports of judges and hidden cases, which no answer's process ever sees.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from labkit_book.grader.grading import grade_one
-from labkit_book.grader.results import Outcome
 from labkit_book.grader.zygote import Zygote
 from labkit_book.problems.asking import PASS
 from labkit_book.problems.catalogue import book_order, find
@@ -33,7 +31,7 @@ class Key(NamedTuple):
     look_for: Mapping[str, Sequence[str]]  # in an answer in words, for each line of its rubric
 
     @classmethod
-    def load(cls, folder: Path | str, name: str) -> Key:
+    def load(cls, folder: Path | str, name: str) -> "Key":
         """From key_*.py in ``folder``. Raises whatever that file does."""
         path = Path(folder) / f"key_{name.replace('.', '_')}.py"
         text = path.read_text(encoding="utf-8")
@@ -72,13 +70,9 @@ def selftest(key: Key, id: str, zygote: Zygote) -> Iterator[str]:
         yield f"the key has no {'mistakes' if id in key.solutions else 'solution'} of {id}"
         return
     cases = [case for seed in (0, 1, 20) for case in key.questions(exercise, seed)]
-
-    def graded(which: str) -> Outcome:
-        source = f"answer_ = {which}"
-        return grade_one(exercise, source, cases, setup=key.setup, name="answer_", zygote=zygote)
-
-    if (got := graded(f"SOLUTIONS[{id!r}]")).status != PASS:
+    graded = partial(grade_one, exercise, cases=cases, setup=key.setup, name="answer_", zygote=zygote)
+    if (got := graded(f"answer_ = SOLUTIONS[{id!r}]")).status != PASS:
         yield f"the solution of {id} gets {got.status}: {got.message}"
     for i in range(len(key.mutants[id])):
-        if graded(f"MUTANTS[{id!r}][{i}]").status == PASS:
+        if graded(f"answer_ = MUTANTS[{id!r}][{i}]").status == PASS:
             yield f"mistake {i} of {id} gets full points"

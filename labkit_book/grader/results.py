@@ -4,8 +4,6 @@
 wrote is data in all reports: CSV cells that a spreadsheet would take for a formula are disarmed, pages are escaped.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json
@@ -93,8 +91,8 @@ class Record:
         folder.mkdir(parents=True, exist_ok=True)
         self._path, self._rows = folder / "grades.jsonl", dict[str, Any]()
         begun: int | None = None
-        text = self._path.read_text(encoding="utf-8", errors="replace") if self._path.exists() else ""
-        for line in text.splitlines():
+        self._path.touch()
+        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError):  # empty, or the grader was stopped while it wrote this line
                 said = json.loads(line)
                 begun = said.get("seed", begun)
@@ -154,17 +152,12 @@ def write_reports(rows: Sequence[Row], out: Path) -> None:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         for r in rows:
-            line: dict[str, Any] = {"student": r.student, "submission": r.submission, "message": r.message}
-            line |= {
-                "set": r.set and f"set {r.set}",
-                "status": r.status or "graded",
-                "flags": "; ".join(r.flags),
-            }
+            line = vars(r) | {"set": r.set and f"set {r.set}", "status": r.status or "graded"}
+            line |= {"flags": "; ".join(r.flags)}
             if r.exercises:
                 line |= {str(i): "?" if e.open else f"{e.points:g}" for i, e in enumerate(r.exercises, 1)}
-                reached, of, still_open = r.points
-                line |= {"points": f"{reached:g}", "of": of, "open": still_open}
-            writer.writerow({column: _safe(str(said)) for column, said in line.items()})
+                line |= zip(("points", "of", "open"), map("{:g}".format, r.points), strict=True)
+            writer.writerow({c: _safe(str(line.get(c, ""))) for c in columns})
             if r.status != "LEFT_OUT":
                 pages[r.student].append(r)
     for student, theirs in pages.items():

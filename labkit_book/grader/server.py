@@ -6,8 +6,6 @@ A process is the first of a pid namespace, so what it has started ends with it. 
 right. The answer may have rewritten all of this: the grader believes no more of what comes than "that is its answer".
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import ctypes
@@ -107,17 +105,15 @@ def _fork(spec: dict[str, Any], limits: Limits, memory: int, line: int, output: 
 def _end(pid: int, grace_s: float) -> tuple[int | None, float]:
     """End a process; its exit code, None if it had not ended by itself, and its seconds of processor time."""
     until = time.monotonic() + grace_s
-    by_itself, status, usage = os.wait4(pid, os.WNOHANG)
-    while not by_itself and time.monotonic() < until:
+    while not (ended := os.wait4(pid, os.WNOHANG))[0] and time.monotonic() < until:
         time.sleep(0.01)
-        by_itself, status, usage = os.wait4(pid, os.WNOHANG)
     with contextlib.suppress(ProcessLookupError, PermissionError):  # what it has started where no walls are
         os.killpg(pid, signal.SIGKILL)
+    by_itself, status, usage = ended
     if not by_itself:
         os.kill(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
-    code = os.waitstatus_to_exitcode(status) if by_itself else None
-    return code, usage.ru_utime + usage.ru_stime
+    return os.waitstatus_to_exitcode(status) if by_itself else None, usage.ru_utime + usage.ru_stime
 
 
 def _written_in(names: list[str]) -> Iterator[str]:
@@ -155,9 +151,8 @@ def _begin(own: str, walls: bool, limits: Limits, memory: int, line: int, output
         os.setsid()
         if sys.platform == "linux":
             die_with_parent()
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.dup2(line, _LINE)
+        for fd, number in ((output, 1), (output, 2), (line, _LINE)):
+            os.dup2(fd, number)
         os.closerange(_LINE + 1, 4096)
         sys.stdout, sys.stderr = (os.fdopen(fd, "w", 1, errors="replace", closefd=False) for fd in (1, 2))
         os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = own
@@ -197,20 +192,16 @@ def _forbid() -> None:
     library.seccomp_init.restype = ctypes.c_void_p
     rules = ctypes.c_void_p(library.seccomp_init(0x7FFF0000))  # SCMP_ACT_ALLOW
     equal, masked, clone_thread, compared = 4, 7, 0x10000, struct.Struct("IIQQ")  # seccomp_rule_add(3)
-
-    def refuse(name: str, when: bytes = b"", code: int = errno.EPERM) -> None:
+    refused = [(name, b"", errno.EPERM) for name in _FORBIDDEN.split()]
+    refused += [("clone3", b"", errno.ENOSYS)]  # its flags can't be seen; the C library goes on with clone
+    refused += [("clone", compared.pack(0, masked, clone_thread, 0), errno.EPERM)]
+    refused += [("fcntl", compared.pack(1, equal, command, 0), errno.EPERM) for command in _LOCKS]
+    for name, when, code in refused:
         number = library.seccomp_syscall_resolve_name(name.encode())
         action = ctypes.c_uint32(0x00050000 | code)  # SCMP_ACT_ERRNO
         failed = library.seccomp_rule_add_array(rules, action, number, len(when) // compared.size, when)
         if failed and number != -1:  # -1: a call that this libseccomp does not know
             raise OSError(-failed, f"the filter of system calls does not take {name}")
-
-    for name in _FORBIDDEN.split():
-        refuse(name)
-    refuse("clone3", code=errno.ENOSYS)  # its flags can't be seen; the C library goes on with clone
-    refuse("clone", compared.pack(0, masked, clone_thread, 0))
-    for command in _LOCKS:
-        refuse("fcntl", compared.pack(1, equal, command, 0))
     if failed := library.seccomp_load(rules):
         raise OSError(-failed, "the kernel takes no filter of system calls")
 
@@ -255,7 +246,10 @@ class _Answer:
             self.send({"op": "ask", "number": number, "args": args})
             reply = wire.decode(self.line.recv_bytes(), self.function)
         if reply["op"] == "refused":
-            raise _exception(reply["type"], reply["message"])
+            # One of labkit's, or Python's own.
+            kind: Any = getattr(errors, reply["type"], None) or getattr(builtins, reply["type"], None)
+            fits = isinstance(kind, type) and issubclass(kind, Exception)
+            raise (kind if fits else RuntimeError)(reply["message"])
         return reply["value"]
 
     def load(self, order: Message) -> Message:
@@ -274,9 +268,8 @@ class _Answer:
             if name not in names or names[name] is before:
                 raise
             self.notes.append(f"The cell raised {errors.described(error)}")
-        self.value = names.get(name)
-        kind = "function" if callable(self.value) else "value"
-        kind = "blank" if self.value is None or self.value is ... else kind
+        value = self.value = names.get(name)
+        kind = "function" if callable(value) else "blank" if value is None or value is ... else "value"
         return {"op": "loaded", "log": "\n".join(self.notes), "kind": kind if name in names else "absent"}
 
     def _other_cell(self, number: int, source: str, names: dict[str, Any]) -> None:
@@ -333,10 +326,8 @@ class _RemoteComm(Comm):
         return int(source)
 
     def compute(self, work: Any = None, seconds: Any = None) -> Any:
-        if not callable(work):
-            return self._ask("compute", work, seconds)
-        value = work()
-        self._ask("compute", "has run", seconds)
+        value = work() if callable(work) else None
+        self._ask("compute", "has run" if callable(work) else work, seconds)
         return value
 
     barrier: Any = partialmethod(_ask, "barrier")
@@ -360,10 +351,3 @@ def _raised(error: BaseException) -> Message:
     trace = "".join(traceback.format_exception(error))[-4000:]
     kinds = [kind.__name__ for kind in type(error).__mro__]
     return {"op": "raised", "message": message[:1000], "kinds": kinds, "lines": own[:1500], "trace": trace}
-
-
-def _exception(name: str, message: str) -> Exception:
-    """The exception of that name: one of labkit's, or Python's own."""
-    kind: Any = getattr(errors, name, None) or getattr(builtins, name, None)
-    fits = isinstance(kind, type) and issubclass(kind, Exception)
-    return kind(message) if fits else RuntimeError(message)

@@ -7,8 +7,6 @@ notebook *as it was released*, and runs after those other cells that give a valu
 name stands for; and those that these need, in turn.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re
@@ -34,8 +32,6 @@ _DEFINE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class _Answer(NamedTuple):
-    """What was found for one exercise."""
-
     source: str  # the student's code, or text where the exercise wants words
     name: str  # of the function or variable
     setup: str = ""  # the released notebook's own imports
@@ -53,7 +49,7 @@ class Released(NamedTuple):
     sources: frozenset[str]  # of all cells
 
     @classmethod
-    def load(cls, of: str, folder: Path | str) -> Released:
+    def load(cls, of: str, folder: Path | str) -> "Released":
         """The released notebook of set ``of`` in ``folder``. Raises ValueError if it lacks an exercise's cell."""
         cells, exercises, stubs = read_cells(released_path(of, folder)), exercise_set(of), {}
         code = _code(cells)
@@ -70,8 +66,8 @@ class Released(NamedTuple):
     @property
     def setup(self) -> str:
         """Every import of the notebook."""
-        lines = [line for stub in self.stubs.values() for line in stub.setup.splitlines()]
-        return "\n".join(dict.fromkeys(lines))
+        setups = [stub.setup for stub in self.stubs.values() if stub.setup]
+        return "\n".join(dict.fromkeys("\n".join(setups).splitlines()))
 
     def answer(self, cells: Sequence[Cell], id: str) -> _Answer:
         """The student's answer to exercise ``id``."""
@@ -80,10 +76,9 @@ class Released(NamedTuple):
         stub, code = self.stubs[id], _code(cells)
         taken, note = self._taken(code, id)
         source = "\n\n".join(c.source for c in taken)
-        others = _needed(source, [c for c in code if c not in taken])
+        needed = tuple(_needed(source, [c for c in code if c not in taken]))
         blank = bool(taken) and all(c.plain == stub.source for c in taken)
-        pairs = tuple((c.number, c.source) for c in others)
-        return stub._replace(source=source, cells=pairs, blank=blank, note=note)
+        return stub._replace(source=source, cells=needed, blank=blank, note=note)
 
     def _taken(self, code: Sequence[Cell], id: str) -> tuple[Sequence[Cell], str]:
         """The cells that make the answer, in order, and why a human has to decide, or ""."""
@@ -126,12 +121,11 @@ def released_path(name: str, folder: Path | str) -> Path:
 
 
 def sets_of(cells: Sequence[Cell], names: Collection[str]) -> list[str]:
-    """Which problem sets these cells belong to, by marks and checks."""
+    """Which problem sets these cells belong to, by marks and checks; a stray mark makes no second one."""
     ids = [t.removeprefix(_MARK) for c in cells for t in c.tags if t.startswith(_MARK)]
     ids += [id for c in cells if c.kind == "code" for id, _ in _CHECK.findall(c.source)]
     counts = Counter(id.rpartition("-")[0] for id in ids)
     most = max((counts[name] for name in names), default=0)
-    # A stray mark makes no second problem set.
     return [name for name in names if 0 < most <= counts[name] * 3]
 
 
@@ -164,19 +158,15 @@ def _without_magics(source: str) -> str:
     """``source`` with IPython's own lines (``%time``, ``!ls``, ``f?``) as comments, if that helps; no line moves."""
     if _parsed(source) or re.match(r"\s*%%(?!(time|timeit|capture|prun)\b)", source):
         return source
-    lines = source.split("\n")
-    lines = [f"# {line}" if re.match(r"[%!?]|[\w.]+\?{1,2}\s*$", line) else line for line in lines]
-    return "\n".join(lines) if _parsed("\n".join(lines)) else source
+    plain = re.sub(r"^(?=[%!?]|[\w.]+\?{1,2}\s*$)", "# ", source, flags=re.M)
+    return plain if _parsed(plain) else source
 
 
 class _Names(NamedTuple):
-    """Those of a cell."""
-
     gives: set[str]  # a value
     imports: set[str]  # of these
     changes: set[str]  # whose objects it may change
     needs: set[str]  # from outside
-    star: bool  # whether it imports all of something
 
 
 @lru_cache(maxsize=4096)  # asked for every name of every problem set
@@ -194,7 +184,7 @@ def _names_of(source: str) -> _Names | None:
     gives = {s.get_name() for s in symbols if s.is_assigned()} | imports
     needs = {s.get_name() for s in symbols if s.is_referenced()} - gives - _KNOWN
     changes = {name for node in tree.body if not isinstance(node, _DEFINE) for name in _changed(node)}
-    return _Names(gives, imports, changes, needs, bool(re.search(r"import +\*", source)))
+    return _Names(gives, imports, changes, needs)
 
 
 def _changed(statement: ast.stmt) -> Iterator[str]:
@@ -223,19 +213,19 @@ def _defines(source: str, name: str, filled: bool = False) -> bool:
     return names is not None and name in (names.gives - names.imports if filled else names.gives)
 
 
-def _needed(source: str, others: Sequence[Cell]) -> list[Cell]:
-    """Those of the ``others`` that an answer needs, in their order."""
+def _needed(source: str, others: Sequence[Cell]) -> Iterator[tuple[int, str]]:
+    """Those of the ``others`` that an answer needs, in their order: number and source."""
     known = {i: names for i, c in enumerate(others) if (names := _names_of(c.source))}
     modules = set[str]().union(*(names.imports for names in known.values()))
     makers: dict[str, set[int]] = defaultdict(set)
     for i, names in known.items():
         for name in names.gives | (names.changes - modules):
             makers[name].add(i)
-    stars = {i for i, names in known.items() if names.star}
+    stars = {i for i in known if re.search(r"import +\*", others[i].source)}
     own = _names_of(source)
     waiting, taken = list(own.needs if own else ()), set[int]()
     while waiting:
         for i in makers.get(waiting.pop(), stars) - taken:
             taken.add(i)
             waiting += known[i].needs
-    return [others[i] for i in sorted(taken)]
+    yield from ((others[i].number, others[i].source) for i in sorted(taken))

@@ -5,8 +5,6 @@ the problem sets, read-only, and nothing else: no network, no process of the mac
 runs in a process that was never told what is right, so nothing that it does to itself makes a wrong answer right.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -18,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -69,7 +67,7 @@ def require_walls() -> None:
         raise GraderFailure(f"{said}: {do} ({error})") from None
 
 
-class Zygote:
+class Zygote(AbstractContextManager["Zygote"]):
     """A fork server for the answers of one submission, behind walls of its own. Use as a context manager.
 
     hide: paths that no answer may see. setup: imports, a line each, that no process shall have to do again. withheld: names
@@ -77,30 +75,23 @@ class Zygote:
     """
 
     def __init__(
-        self,
-        limits: Limits | None = None,
-        hide: Sequence[Path | str] = (),
-        setup: str = "",
-        withheld: Sequence[str] = (),
-        trust: bool = False,
-    ) -> None:
+        self, limits: Limits | None = None, hide: Sequence[Path | str] = (), setup: str = "",
+        withheld: Sequence[str] = (), trust: bool = False,
+    ) -> None:  # fmt: skip
         self.limits = limits or Limits()
         self._control, theirs = socket.socketpair()
         self._control.settimeout(START_S)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (both live as long as the server)
-        self._folder = tempfile.TemporaryDirectory(prefix="labkit-answers-") if trust else None
-        self._server = subprocess.Popen(
-            [*_walls([_SETS, *hide], trust), sys.executable, "-IB", "-c", _BOOT, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            env=_ENVIRONMENT | {"PATH": os.environ["PATH"]},
-            cwd="/",
-            start_new_session=True,  # ^C is the grader's to handle
-        )
-        theirs.close()
-        own = self._folder.name if self._folder else _OWN
+        self._opened = ExitStack()
+        self._errors = self._opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        folder = tempfile.TemporaryDirectory(prefix="labkit-answers-") if trust else nullcontext(_OWN)
+        own = self._opened.enter_context(folder)
+        walls, env = [] if trust else _walls([_SETS, *hide]), _ENVIRONMENT | {"PATH": os.environ["PATH"]}
+        with theirs:
+            self._server = subprocess.Popen(
+                [*walls, sys.executable, "-IB", "-c", _BOOT, str(theirs.fileno())], env=env, cwd="/",
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=self._errors, start_new_session=True,  # ^C is the grader's to handle
+            )  # fmt: skip
         self.order({"setup": setup, "withheld": list(withheld), "own": own, "walls": not trust})
 
     def order(self, order: Message, *fds: int) -> Any:
@@ -122,14 +113,9 @@ class Zygote:
         self._server.kill()
         self._server.wait()
 
-    def __enter__(self) -> Zygote:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._end()
-        self._errors.close()
-        if self._folder:
-            self._folder.cleanup()
+        self._opened.close()
 
 
 class Child:
@@ -174,7 +160,16 @@ class Child:
                 number, args = reply.get("number"), reply.get("args")
                 if type(number) is not int or not 0 <= number < len(functions) or type(args) is not tuple:
                     raise Ended(NO_RESULT, NO_ANSWER)
-                frame = _called(functions, number, args, most)
+                try:
+                    if len(wire.encode(args)) > most:
+                        raise ValueError(f"at most {most:,} bytes can be given to this function")
+                    # A function that it returns can be called in turn.
+                    frame = wire.encode({"op": "value", "value": functions[number](*args)}, functions)
+                except Ended:
+                    raise
+                except Exception as error:
+                    said = getattr(error, "message", "") or text_of(error)
+                    frame = wire.encode({"op": "refused", "type": type(error).__name__, "message": said})
         return reply
 
     def end(self, grace_s: float = 0.0) -> Any:
@@ -237,23 +232,8 @@ class Child:
         return Ended(KILLED, f"its process was ended by {name}")
 
 
-def _called(functions: list[Callable[..., Any]], number: int, args: tuple, most: float) -> bytes:
-    """What a function returns or raises, as a frame. A function that it returns can be called in turn."""
-    try:
-        if len(wire.encode(args)) > most:
-            raise ValueError(f"at most {most:,} bytes can be given to this function")
-        return wire.encode({"op": "value", "value": functions[number](*args)}, functions)
-    except Ended:
-        raise
-    except Exception as error:
-        said = getattr(error, "message", "") or text_of(error)
-        return wire.encode({"op": "refused", "type": type(error).__name__, "message": said})
-
-
-def _walls(hide: Sequence[Path | str], trust: bool) -> list[str]:
+def _walls(hide: Sequence[Path | str]) -> list[str]:
     """The command that puts walls round another: Python, its packages and ours, and nothing of what is to be hidden."""
-    if trust:
-        return []
     # The fork server needs the right to give each process namespaces of its own.
     told = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-add", "CAP_SYS_ADMIN"]
     told += ["--tmpfs", _OWN, "--setenv", "HOME", _OWN, "--setenv", "TMPDIR", _OWN, "--setenv", "PATH", _PATH]

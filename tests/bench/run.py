@@ -1,7 +1,5 @@
 """``make bench``: the performance table. Every ratio is of medians measured side by side in one run."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess

@@ -4,8 +4,6 @@ A row is (figure, ours, beside, target): our seconds, those of the peer, floor o
 that is aimed at. A file holds one machine's parts, each with the command that measured it; a new run replaces its own part.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

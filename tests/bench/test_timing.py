@@ -1,7 +1,5 @@
 """The benchmark's peers compute what we compute: simpy, a simulator of others, is the oracle."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import timing

@@ -5,8 +5,6 @@ taking shift + exponential seconds. Plain loops and simpy are timed on fewer ste
 worker-steps.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import statistics

@@ -5,8 +5,6 @@ whatever else the machine does disturbs all of them alike; of a step counts what
 over the steps, and the median over the launches.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time

@@ -1,7 +1,5 @@
 """The built book, served on a loopback port, and a browser that may go nowhere else."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import http.server
@@ -16,16 +14,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # it may go nowhere else
-)
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
+QUIET += ["--disable-component-update", "--disable-sync", "--no-first-run"]
+QUIET += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]  # it may go nowhere else
 
 
 @pytest.fixture(scope="session")
@@ -58,14 +49,13 @@ def site(html: Path) -> Iterator[str]:
 def browser() -> Iterator[Any]:
     path = pdf.find_browser()
     if path is None:
-        pytest.skip(
-            f"no browser: none of {', '.join(pdf.BROWSERS)} is on the path, nor is LABKIT_CHROMIUM set"
-        )
+        known = ", ".join(pdf.BROWSERS)
+        pytest.skip(f"no browser: none of {known} is on the path, nor is LABKIT_CHROMIUM set")
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=30_000)  # as long as Playwright waits for everything else
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=list(QUIET))
+        chromium = playwright.chromium.launch(executable_path=path, args=QUIET)
         yield chromium
         chromium.close()
 
@@ -121,9 +111,7 @@ class Visit:
         if self.scheme != scheme:  # said again, it would lay out the whole page again
             self.page.emulate_media(color_scheme=scheme)
             self.scheme = scheme
-        seen = (
-            "([width, scheme]) => innerWidth === width && document.documentElement.dataset.theme === scheme"
-        )
+        seen = "([w, scheme]) => innerWidth === w && document.documentElement.dataset.theme === scheme"
         self.page.wait_for_function(seen, arg=[width, scheme])
         self.settle()
 
@@ -201,13 +189,7 @@ def figure_page(window: Any, empty_page: Any, make_figure: Any) -> Any:
     from labkit_book.labs import figures
 
     @contextlib.contextmanager
-    def show(
-        name: str,
-        width: int = 760,
-        options: dict[str, Any] | None = None,
-        stopped: bool = False,
-        **given: Any,
-    ) -> Iterator[Any]:
+    def show(name: str, width: int = 760, options: Any = None, stopped: bool = False, **given: Any) -> Any:
         options = options or {}
         seen = {"color_scheme": "light", "reduced_motion": "no-preference"}
         own = stopped or set(options) - set(seen)
@@ -225,6 +207,7 @@ def figure_page(window: Any, empty_page: Any, make_figure: Any) -> Any:
         page.on("console", note_message)
         page.on("pageerror", note_error)
         helpers = "pageModel, seconds, bytes, rate, percent, count, digits, decades, ticks"
+        module = f"{figures.module(name)}\nexport {{ {helpers} }};"
         try:
             page.evaluate(
                 """async ([source, state]) => {
@@ -234,10 +217,7 @@ def figure_page(window: Any, empty_page: Any, make_figure: Any) -> Any:
                   globalThis.lab = { ...figure, model };
                   globalThis.lab.leave = figure.default.render({ model, el: document.body });
                 }""",
-                [
-                    f"{figures.module(name)}\nexport {{ {helpers} }};",
-                    make_figure(name, **given).values,
-                ],
+                [module, make_figure(name, **given).values],
             )
             yield page
         finally:

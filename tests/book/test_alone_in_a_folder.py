@@ -1,7 +1,5 @@
 """A notebook alone in an empty folder runs from its first cell on, with labkit from the wheel and none of the checkout."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

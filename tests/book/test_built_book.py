@@ -3,8 +3,6 @@
 A page is opened once, by whichever test comes first, and looked at wide and light, then narrow and dark.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

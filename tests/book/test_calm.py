@@ -1,7 +1,5 @@
 """What is stored was run on a calm machine: its tools measure first, and refuse where something else runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import calm

@@ -39,12 +39,9 @@ def test_a_claim_is_read_with_its_verdict_its_condition_and_its_cell():
     assert claim.evidence == "proof; 5 seeds, by barn"
     said = tool.page([("9_9_lab", "9.9 A lab", [claim])])
     text = said["% all claims\n"]
-    assert (
-        "**True if** they jump. They get" in text
-        and "metres. *Evidence:* proof; 5 seeds, by barn. (" in text
-        and "<claim-9-9-pigs>" in text
-        and said["{{ counted }}"] == "1 true under a condition"
-    )
+    assert "**True if** they jump. They get" in text and "<claim-9-9-pigs>" in text
+    assert "metres. *Evidence:* proof; 5 seeds, by barn. (" in text
+    assert said["{{ counted }}"] == "1 true under a condition"
 
 
 @pytest.mark.parametrize(

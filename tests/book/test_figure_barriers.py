@@ -1,7 +1,5 @@
 """The barrier figure makes labkit's timelines: on the same draws every span, and every number below, is equal."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import product

@@ -1,7 +1,5 @@
 """The compressors' figure prices its runs as labkit does: bytes, seconds on any link, and where runs cross."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

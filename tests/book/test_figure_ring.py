@@ -1,7 +1,5 @@
 """The figure of the ring shows what labkit's ring does: who has whose share, bytes, seconds, in every round."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The staleness figure shows lab 10.6's path, roots and frontier, and its point is dragged or moved by keyboard."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -33,13 +31,9 @@ def roots(tau: int, x: float) -> Any:
 def test_its_path_roots_and_frontier_are_those_of_lab_10_6(figure_page: Any) -> None:
     rng = np.random.default_rng(106)
     asked = [
-        {
-            "tau": int(rng.integers(0, 17)),
-            "eta_L": float(10 ** rng.uniform(-1.7, 0.4)),
-            "U": int(rng.integers(20, 200)),
-        }
+        {"tau": int(rng.integers(0, 17)), "eta_L": float(10 ** rng.uniform(-1.7, 0.4)), "U": int(rng.integers(20, 200))}
         for _ in range(150)
-    ]
+    ]  # fmt: skip
     asked += [{"tau": tau, "eta_L": largest_eta(tau), "U": 60} for tau in range(17)]
     with figure_page("stale") as page:
         shown = json.loads(page.evaluate("all => JSON.stringify(all.map((s) => lab.compute(s)))", asked))

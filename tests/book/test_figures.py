@@ -1,7 +1,5 @@
 """What every interactive figure owes its readers: the same on a page as in a notebook, by mouse, finger, keyboard or ear."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

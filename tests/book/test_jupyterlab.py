@@ -1,7 +1,5 @@
 """JupyterLab as a student has it: no MyST in sight, hints and answers folded, and figures that outlive their kernel."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

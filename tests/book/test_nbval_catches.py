@@ -1,7 +1,5 @@
 """The notebooks' stage of `make test` catches a stored number that does not come out again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import xml.etree.ElementTree as ET

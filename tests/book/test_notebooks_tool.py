@@ -1,7 +1,5 @@
 """The notebook tool: what is stale is seen, what is in step is left alone, and nothing is lost on the way."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the book's pages show beside the labs: complete, from where it says, and in the figures' colours."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A notebook shows no raw MyST wherever it is opened: boxes, hints, references and citations are plain Markdown."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

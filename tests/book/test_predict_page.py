@@ -1,7 +1,5 @@
 """Predict first, in a real browser and with no kernel: covered before, shown after, and the numbers are labkit's."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

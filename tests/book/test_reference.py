@@ -1,7 +1,5 @@
 """The API reference and the map of the labs: made from the sources, complete, and nothing misread."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 

@@ -1,7 +1,5 @@
 """The numbers in the sample reports come out of the commands beside them, and the points add up."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -21,10 +19,8 @@ def test_every_sample_has_the_points_of_its_criteria_and_these_are_at_most_what_
     samples = re.findall(r"^### A (?:good|middling) report: ([\d.]+) of 20(.*?)(?=^##)", PAGE, re.M | re.S)
     assert len(samples) == 6
     for said, text in samples:
-        given = [
-            float(x)
-            for x in re.findall(r"^- \*\*(?:question|method|evidence|argument|page) ([\d.]+)\*\*", text, re.M)
-        ]
+        line = r"^- \*\*(?:question|method|evidence|argument|page) ([\d.]+)\*\*"
+        given = list(map(float, re.findall(line, text, re.M)))
         assert sum(given) == float(said) and all(x <= of for x, of in zip(given, most, strict=True))
 
 

@@ -1,7 +1,5 @@
 """The book finds words and asks nobody else; old addresses lead on; the cover knows where its reader was, and forgets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 What a cell with an answer prints is stored encoded, and covered on the page (`portable.covered`): there the answer is read.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json

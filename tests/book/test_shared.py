@@ -1,8 +1,6 @@
 """What a book offers beyond its pages comes from one address: launch buttons, feedback, a picture for messengers; slides, a
 PDF and the wheel where they have been made. Without an address nothing is broken."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -52,14 +50,9 @@ def book(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     root, address = tmp_path_factory.mktemp("book"), request.param
     text = (ROOT / "_config.yml").read_text()
     marked = re.search(r"^# repository:\n(?:#.*\n)+", text, re.M)[0].replace("\n# ", "\n").removeprefix("# ")
-    options = {
-        "local_extensions": {"shared": str(ROOT / "book" / "tools")},
-        "config": {
-            "templates_path": [str(ROOT / "book" / "_templates")],
-            "html_theme_options": {"footer_content_items": ["about.html"]},
-            "html_copy_source": True,
-        },
-    }
+    config = {"templates_path": [str(ROOT / "book" / "_templates")], "html_copy_source": True}
+    config |= {"html_theme_options": {"footer_content_items": ["about.html"]}}
+    options = {"local_extensions": {"shared": str(ROOT / "book" / "tools")}, "config": config}
     config = {"title": "A book", "sphinx": options, "execute": {"execute_notebooks": "off"}}
     config |= yaml.safe_load(marked.replace("https://github.com/owner/name", address)) if address else {}
     (root / "_config.yml").write_text(yaml.safe_dump(config))

@@ -6,8 +6,6 @@ Prints, claim by claim, the lab's word and each setting: whether the check comes
 that the page names (marked). Exits 1 if anywhere it comes to a word that nobody marked.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

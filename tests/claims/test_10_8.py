@@ -161,14 +161,8 @@ def test_10_8_sharp(verdict):
         gap = [np.mean(errors[512, large][s]) - np.mean(errors[16, small][s]) for s in both]
         return np.mean(gap) > 1.96 * np.std(gap, ddof=1) / math.sqrt(len(gap))
 
-    best = [
-        min(
-            (np.mean([c for c, _ in e.values()]), eta)
-            for (b, eta), e in errors.items()
-            if b == B and len(e) == 40
-        )[1]
-        for B in (16, 512)
-    ]
+    means = {at: np.mean([c for c, _ in e.values()]) for at, e in errors.items() if len(e) == 40}
+    best = [min((mean, eta) for (b, eta), mean in means.items() if b == B)[1] for B in (16, 512)]
     same, own = worse(0.015, 0.015), worse(*best)
     print(same, own, best)
     assert verdict == ("true" if same and own else "false" if not same and not own else "not decided here")

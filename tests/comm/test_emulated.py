@@ -1,7 +1,5 @@
 """A cluster on one machine: real processes on hosts of their own, and nothing left of them afterwards."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

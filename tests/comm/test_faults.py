@@ -1,7 +1,5 @@
 """Whatever a rank does, a launch ends within its deadline, names the rank to blame, and leaves no process."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Launches from a notebook's cells, in JupyterLab's own kernel."""
 
-from __future__ import annotations
-
 import os
 import queue
 import time

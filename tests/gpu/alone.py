@@ -3,8 +3,6 @@
 What is found is printed as lines of JSON, each as soon as it is known.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import platform

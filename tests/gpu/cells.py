@@ -5,8 +5,6 @@ after those that make what they take. Says of each lab on standard error, as JSO
 own assertions held.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

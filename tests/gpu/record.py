@@ -7,8 +7,6 @@ comes first; the labs' cells, the quickest lab's first, get what is left of the 
 folder of your choice.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

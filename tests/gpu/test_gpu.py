@@ -3,8 +3,6 @@
 On a machine without a GPU these tests skip, and test_pretended.py runs them on pretended devices, four of them and one.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pretended GPUs and nccl: they refuse what GPUs and nccl refuse, and what labkit does on GPUs works on them."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Grading without walls, for tests of what surrounds it, and notebooks as students hand them in."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -60,10 +58,10 @@ def graded_here(e, source, cases, *, setup, cells, name, zygote, seed):
     try:
         exec("\n".join([setup, *(text for _, text in cells), source]), space)
     except Exception as error:
-        return Outcome(e.id, e.title, "ERROR", 0, e.points, f"{type(error).__name__}: {error}")
+        return Outcome(e.id, e.title, "ERROR", 0, e.points, f"{type(error).__name__}: {error}", answer=source)
     verdict = judge(e, space[name], cases)
     status = {"right": "PASS", "wrong": "WRONG", "todo": "NO_RESULT"}[verdict.status]
-    return Outcome(e.id, e.title, status, verdict.points, e.points, verdict.message, "a log")
+    return Outcome(e.id, e.title, status, verdict.points, e.points, verdict.message, "a log", source)
 
 
 def without_walls(patch, selftest=lambda key, id, zygote: ()):

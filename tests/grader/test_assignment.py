@@ -1,7 +1,5 @@
 """Every problem set as an assignment that the released nbgrader takes, runs and marks."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Most of it is data, in ``attacks.toml``: the first attack of each kind is tried daily, all of them weekly.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import textwrap
@@ -31,9 +29,8 @@ from labkit_book.problems.catalogue import all_exercises
 from labkit_book.problems.exercise import Case, Exercise, same_array
 
 pytestmark = [pytest.mark.processes, f.needs_walls]
-MOST_GROWTH = (
-    100e6  # bytes that an answer can make the grader take, which may have 300 MB and begins with 150
-)
+# Bytes that an answer can make the grader take, which may have 300 MB and begins with 150.
+MOST_GROWTH = 100e6
 SECRET = 271828.182845  # what a right answer would have to contain, known to the judge alone
 ATTACKS = tomllib.loads(Path(__file__).with_name("attacks.toml").read_text())["attack"]
 FORGING = """
@@ -253,12 +250,8 @@ def test_all_processes_of_an_answer_share_one_limit_of_memory(z):
 
 # -- the grader itself -----------------------------------------------------------------------------------------------
 
-LARGE = [
-    np.ones((6, 5500)),
-    np.zeros((100_000, 0)),
-    np.ones(1_900_000),
-    np.ones((1, 9), np.uint8).repeat(10**6, 0),
-]
+LARGE = [np.ones((6, 5500)), np.zeros((100_000, 0)), np.ones(1_900_000)]
+LARGE += [np.ones((1, 9), np.uint8).repeat(10**6, 0)]
 
 
 @pytest.mark.parametrize("exercise", [e for e in all_exercises() if not e.rubric], ids=lambda e: e.id)

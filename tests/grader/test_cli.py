@@ -1,7 +1,5 @@
 """The command, from a folder of notebooks to exit status and reports, and the instructors' guide, every line of it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -33,11 +31,8 @@ def command(*args):
 
 def totals(out):
     with (out / "gradebook.csv").open(encoding="utf-8-sig", newline="") as file:
-        lines = list(csv.DictReader(file))
-    return {
-        line["submission"]: (line["set"].removeprefix("set "), line["points"], line["status"])
-        for line in lines
-    }
+        lines = {line["submission"]: line for line in csv.DictReader(file)}
+    return {k: (v["set"].removeprefix("set "), v["points"], v["status"]) for k, v in lines.items()}
 
 
 def recorded(out):
@@ -82,9 +77,8 @@ def test_a_class_is_graded_behind_walls_and_everybody_has_a_row(tmp_path, capsys
     (folder / "conftest.py").write_text("raise SystemExit")
     assert command(folder, "--out", out, "--seed", "3") == OK
     rows = recorded(out)
-    status = {
-        r["submission"]: {e["id"][-1]: e["status"] for e in r["exercises"]} or r["status"] for r in rows
-    }
+    each = {r["submission"]: {e["id"][-1]: e["status"] for e in r["exercises"]} for r in rows}
+    status = {r["submission"]: each[r["submission"]] or r["status"] for r in rows}
     assert status["forged.ipynb"]["3"] == "WRONG" and status["leaves.ipynb"]["3"] == "NO_RESULT"
     assert [status["right.ipynb"][i] for i in "23"] == ["PASS"] * 2 and status["typo.ipynb"]["3"] == "ERROR"
     assert {status[name] for name in ("half.ipynb", "typo", "conftest.py")} == {"UNREADABLE"}
@@ -103,17 +97,13 @@ def test_a_run_is_taken_up_where_it_was_and_only_what_changed_is_graded(
     out = tmp_path / "out"
     assert command(folder, "--out", out) == OK
     first = totals(out)
-    assert first == {
-        "anna.ipynb": ("2.2", "4", "graded"),
-        "bob/2_2 (1).ipynb": ("2.2", "3", "graded"),
-        "carla.ipynb": ("", "", "UNREADABLE"),
-    }
+    answered = {"anna.ipynb": ("2.2", "4", "graded"), "bob/2_2 (1).ipynb": ("2.2", "3", "graded")}
+    assert first == answered | {"carla.ipynb": ("", "", "UNREADABLE")}
     seed = Record(out, None, []).seed
     capsys.readouterr()
     with monkeypatch.context() as no_grader:
-        no_grader.setattr(
-            batch, "in_processes", lambda work, tasks, *_: [] if not tasks else pytest.fail("nothing is left")
-        )
+        none = lambda work, tasks, *_: [] if not tasks else pytest.fail("nothing is left")  # noqa: E731
+        no_grader.setattr(batch, "in_processes", none)
         assert command(folder, "--out", out) == OK
     assert "3 of them are graded already" in capsys.readouterr().err and totals(out) == first
     f.write(folder / "bob" / "2_2 (1).ipynb", f.answered("2.2", {"2.2-3": f.OVERLAP_WRONG}))
@@ -230,13 +220,10 @@ def test_a_terminal_that_cannot_show_a_name_is_no_obstacle(quick, tmp_path):
 # -- the guide --
 
 
-def test_every_command_of_the_guide_does_what_it_says(quick, tmp_path, monkeypatch):
+def test_every_command_of_the_guide_does_what_it_says(quick, folder, tmp_path, monkeypatch):
     commands = re.findall(r"^\$ python (.+)$", GUIDE.read_text(), re.M)
     assert len(commands) >= 5
-    f.write(
-        tmp_path / "submissions" / "anna.ipynb", f.answered("2.2", {"2.2-2": f.SSP, "2.2-1": "All wait."})
-    )
-    f.write(tmp_path / "submissions" / "bob" / "2_2 (1).ipynb", f.answered("2.2", {"2.2-3": f.OVERLAP}))
+    folder.rename(tmp_path / "submissions")
     for name in ("tests", "notebooks", "labkit", "labkit_book", "book"):
         (tmp_path / name).symlink_to(f.ROOT / name)
     monkeypatch.chdir(tmp_path)

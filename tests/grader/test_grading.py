@@ -1,7 +1,5 @@
 """The grader says what the notebook's check says, and tests itself before it is believed."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 import sys

@@ -1,7 +1,5 @@
 """The notebook's check and the grader come to one verdict on every honest form of an answer, right or wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import sys
@@ -39,11 +37,8 @@ def forms(exercise):
 
 ALL = [(e.id, form) for e in all_exercises() if not e.rubric for form in forms(e)]
 ids = list(dict.fromkeys(id for id, _ in ALL))
-DAILY = [
-    (id, form)
-    for id, form in ALL
-    if (ids.index(id) + forms(find(id)).index(form)) % len(forms(find(id))) == 0
-]
+turn = lambda id, form, every: (ids.index(id) + every.index(form)) % len(every)  # noqa: E731
+DAILY = [(id, form) for id, form in ALL if turn(id, form, forms(find(id))) == 0]
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +59,8 @@ def both(z, exercise, cases, source, *, setup="", cells=(), name="answer_"):
 
 
 def agree(verdict, outcome):
-    same = {"right": ("PASS",), "todo": ("NO_RESULT",)}.get(
-        verdict.status, ("WRONG", "ERROR", "TIMEOUT", "KILLED")
-    )
+    wrong = ("WRONG", "ERROR", "TIMEOUT", "KILLED")
+    same = {"right": ("PASS",), "todo": ("NO_RESULT",)}.get(verdict.status, wrong)
     assert outcome.status in same, (verdict, outcome.status, outcome.message)
 
 
@@ -179,10 +173,7 @@ def test_what_went_wrong_can_be_asked_again():
 
     verdict = judge(exercise, halves, exercise.cases(np.random.default_rng(0)))
     assert verdict.status == "wrong" and len(halves(*verdict.question)) == verdict.question[0]
-    right = Exercise(
-        "0-1", "One", "build", 1, "f", lambda rng: iter([Case((), lambda given: close(given, 3.0))])
-    )
-    assert judge(right, lambda: 3.0, right.cases(None)).question is None
+    assert judge(one(), lambda: 3.0, one().cases(None)).question is None
 
 
 def test_seconds_of_its_own_are_refused_where_no_exercise_asks_for_them(z):
@@ -193,22 +184,13 @@ def test_seconds_of_its_own_are_refused_where_no_exercise_asks_for_them(z):
             comm.barrier()
             return comm.now()
     """
-    refused = Exercise(
-        "0-1", "Late", "build", 1, "f", lambda rng: iter([Case(((1.0,),) * 2, lambda run: None, K=2)])
-    )
+    refused = one((1.0,), (1.0,), judge_=lambda run: None, K=2)
     for _ in range(2):
         verdict, outcome = outcomes(z, refused, source)
         assert verdict.status == "wrong" and "is not asked for" in verdict.message
         assert "is not asked for" in outcome.message
         source = source.replace("seconds=x", "x")
-    asked = Exercise(
-        "0-1",
-        "Late",
-        "build",
-        1,
-        "f",
-        lambda rng: iter([Case(((1.0,),) * 2, lambda run: None, K=2, clock=True)]),
-    )
+    asked = one((1.0,), (1.0,), judge_=lambda run: None, K=2, clock=True)
     assert outcomes(z, asked, source)[0].status == "right"
     work = "def f(comm, x):\n    return comm.compute(lambda: x)"
     assert outcomes(z, refused, work)[0].status == "right"

@@ -1,7 +1,5 @@
 """From a file to a student's answers: what is taken, what is for a human, what can't be read; nothing vanishes."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -23,10 +23,8 @@ def same(a, b):
 def test_what_was_saved_comes_back_bit_for_bit_and_the_one_before_is_kept(tmp_path):
     for step in (1, 5, 12):
         checkpoint.save(tmp_path / "new", step, {**STATE, "step": step})
-    assert [p.name for p in checkpoint.saved(tmp_path / "new")] == [
-        "step-000000000005.ckpt",
-        "step-000000000012.ckpt",
-    ]
+    names = [p.name for p in checkpoint.saved(tmp_path / "new")]
+    assert names == ["step-000000000005.ckpt", "step-000000000012.ckpt"]
     step, state = checkpoint.latest(tmp_path / "new")
     assert step == 12 and same(state, {**STATE, "step": 12})
 
@@ -92,13 +90,9 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path, monkeypatch):
 def test_a_job_killed_while_it_writes_leaves_whole_checkpoints_only(started, tmp_path):
     """Killed at many moments: whatever is found afterwards under a good name is whole."""
     code = (
-        "import sys, torch\n"
-        "from labkit_book.labs import checkpoint\n"
-        "w = torch.arange(300_000.0)\n"
-        "print('ready', flush=True)\n"
-        "for step in range(10**6):\n"
-        "    checkpoint.save(sys.argv[1], step, {'w': w + step})\n"
-        "    print(step, flush=True)\n"
+        "import sys, torch\nfrom labkit_book.labs import checkpoint\nw = torch.arange(300_000.0)\n"
+        "print('ready', flush=True)\nfor step in range(10**6):\n"
+        "    checkpoint.save(sys.argv[1], step, {'w': w + step})\n    print(step, flush=True)\n"
     )
     for lines in (3, 6):
         with started([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as job:

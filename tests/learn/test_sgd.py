@@ -100,10 +100,8 @@ def test_a_rate_or_start_that_does_not_fit_is_refused(w0, eta, says):
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_momentum_walks_as_torchs_does(momentum, dtype, close):
     torch = pytest.importorskip("torch")
-    net, batches = (
-        LeastSquares(X.astype(dtype), y),
-        list(minibatches(64, 8, np.random.default_rng(4), epochs=5)),
-    )
+    net = LeastSquares(X.astype(dtype), y)
+    batches = list(minibatches(64, 8, np.random.default_rng(4), epochs=5))
     v = torch.ones(3, dtype=torch.from_numpy(net.X).dtype, requires_grad=True)
     optimiser = torch.optim.SGD([v], lr=0.05, momentum=momentum)
     for w, idx in zip(walk(net, np.ones(3, dtype), Momentum(momentum), 0.05, batches), batches, strict=True):

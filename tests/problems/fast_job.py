@@ -3,8 +3,6 @@
 python tests/problems/fast_job.py > /tmp/fast.py && python /tmp/fast.py
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from labkit_book.labs import data_file

@@ -1,7 +1,5 @@
 """Key of problem set 10.4: solutions, and the mistakes that students make."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

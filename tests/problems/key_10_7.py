@@ -1,7 +1,5 @@
 """Key of problem set 10.7: solutions, and the mistakes that students make."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

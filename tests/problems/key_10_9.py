@@ -1,7 +1,5 @@
 """Instructor's key of problem set 10.9."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

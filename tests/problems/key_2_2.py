@@ -1,7 +1,5 @@
 """Instructor's key of set 2.2: solutions, plausible mistakes, hidden cases."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Key of problem set A: solutions, and the mistakes that students make."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Key of problem set B: solutions, and the mistakes that students make."""
 
-from __future__ import annotations
-
 import io
 import math
 from functools import partial

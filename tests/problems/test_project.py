@@ -1,7 +1,5 @@
 """The project *Make this job twice as fast*: four causes, each worth mending alone, together worth a factor of two."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Puzzles: their bounds can be had and not be beaten, where all schedules can be tried; a picture of any answer."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise, product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every solution gets full points, every plausible mistake does not, every untouched stub is todo."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import pkgutil

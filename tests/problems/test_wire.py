@@ -1,7 +1,5 @@
 """The format between grader and answer: plain data there and back, and nothing that runs code or costs without bound."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """Interactive figures from Python: what a bundle holds, with and without a kernel or anywidget, and what is refused."""
 
-from __future__ import annotations
-
 import base64
 import configparser
 import html

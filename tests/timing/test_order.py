@@ -20,16 +20,9 @@ from labkit.timing.laws import (
 )
 from labkit.timing.order import expected_max, expected_shortfall
 
-SMOOTH = [
-    Uniform(0.08, 0.12),
-    TruncatedNormal(0.1, 0.02),
-    TruncatedNormal(0.1, 0.2),
-    ShiftedExponential(0.08, 0.02),
-    LogNormal(0.1, 0.5),
-    LogNormal(0.1, 2.0),
-    Pareto(0.08, 1.2),
-    Pareto(0.08, 4.0),
-]
+SMOOTH = [Uniform(0.08, 0.12), *(TruncatedNormal(0.1, sd) for sd in (0.02, 0.2))]
+SMOOTH += [ShiftedExponential(0.08, 0.02)]
+SMOOTH += [*(LogNormal(0.1, sd) for sd in (0.5, 2.0)), *(Pareto(0.08, a) for a in (1.2, 4.0))]
 MIXED = [
     OneStraggler(Uniform(0.08, 0.12), 1.3, rank=2),
     OneStraggler(ShiftedExponential(0.08, 0.02), 0.5),

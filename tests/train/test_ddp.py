@@ -1,7 +1,5 @@
 """Our DistributedDataParallel trains as one process would with the whole batch, whatever the model does."""
 
-from __future__ import annotations
-
 import copy
 import re
 import time

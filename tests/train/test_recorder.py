@@ -204,6 +204,10 @@ def test_bad_input_is_refused_in_one_sentence(make, said):
         make()
 
 
+HOT = Clock(1140, 1980, ("heat, by the driver",), True)
+IDLE = Clock(600, 1980, ("nothing to do",), False)
+
+
 class OtherGPU:
     """A stand-in for torch.cuda: the model is on one device, and the current one is another."""
 
@@ -285,18 +289,14 @@ def test_a_job_that_never_sets_the_current_device_is_recorded_and_probed_on_its_
 
 
 def test_a_gpu_s_clock_is_read_while_it_works_and_not_when_the_report_is_asked_for(other_gpu, monkeypatch):
-    hot, idle = (
-        Clock(1140, 1980, ("heat, by the driver",), True),
-        Clock(600, 1980, ("nothing to do",), False),
-    )
-    now = [hot]
+    now = [HOT]
     monkeypatch.setattr(machine, "clock_of", lambda device: lambda: now[0])
     for pause, often in ((0.0, 5), (1e9, 1)):
         monkeypatch.setattr("labkit.train.recorder.SAMPLE_S", pause)
-        now[0] = hot
+        now[0] = HOT
         recorder = on_meta(6)
-        now[0] = idle
-        assert recorder.report().clocks == ([hot] * often,)
+        now[0] = IDLE
+        assert recorder.report().clocks == ([HOT] * often,)
 
 
 def test_a_driver_that_fails_does_not_end_the_job(other_gpu, monkeypatch):
@@ -305,8 +305,7 @@ def test_a_driver_that_fails_does_not_end_the_job(other_gpu, monkeypatch):
 
 
 def test_a_slow_rank_whose_gpu_is_held_down_is_named_with_what_was_seen_of_its_clock():
-    full, idle, hot = (Clock(1980, 1980, (), False), Clock(600, 1980, ("nothing to do",), False),
-                       Clock(1140, 1980, ("heat, by the driver",), True))  # fmt: skip
+    full, idle, hot = Clock(1980, 1980, (), False), IDLE, HOT
     work, stay = np.full((3, 30), 0.01), np.full((3, 30), 0.001)
     work[1] += 0.02
     stay[[0, 2]] += 0.02

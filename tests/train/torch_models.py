@@ -1,7 +1,5 @@
 """Small torch models with their data and losses, which several tests train in one process and in many."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -20,12 +20,8 @@ def recorded(K=4, T=160, seed=0, stay=0.001, noise=0.0005, **changes):
     The sums take ``stay`` seconds, and prices agree."""
     rng = np.random.default_rng(seed)
     seconds = np.zeros((K, T, len(Phase)))
-    for phase, mean in (
-        (Phase.OPTIMIZER, 1e-3),
-        (Phase.BETWEEN, 1e-3),
-        (Phase.FORWARD, 0.01),
-        (Phase.BACKWARD, 0.02),
-    ):
+    means = {Phase.OPTIMIZER: 1e-3, Phase.BETWEEN: 1e-3, Phase.FORWARD: 0.01, Phase.BACKWARD: 0.02}
+    for phase, mean in means.items():
         seconds[..., phase] = mean
     seconds[..., Phase.BACKWARD] += rng.exponential(noise, (K, T))
     calls = np.zeros((K, T, len(Phase)))
@@ -63,18 +59,14 @@ def test_the_rows_sum_to_the_step_whatever_was_recorded(seed):
     K, T, L = int(rng.integers(1, 6)), int(rng.integers(1, 70)), int(rng.integers(0, 5))
     seconds = rng.exponential(0.01, (K, T, len(Phase))) * rng.uniform(0.5, 3, (K, 1, 1))
     steps = Steps(
-        seconds,
-        rng.integers(0, 3, (K, T, len(Phase))),
-        rng.integers(0, 9, (K, T)),
+        seconds, rng.integers(0, 3, (K, T, len(Phase))), rng.integers(0, 9, (K, T)),
         alone_s=rng.uniform(0, 0.03, (1, K)) if seed % 3 else np.empty(0),
         together_s=rng.uniform(0, 0.03, (1, K)) if seed % 3 else np.empty(0),
-        messages=rng.uniform(1, 1e6, L),
-        ready=np.sort(rng.uniform(0, 1, L)),
+        messages=rng.uniform(1, 1e6, L), ready=np.sort(rng.uniform(0, 1, L)),
         sizes=np.array([64.0, 1e6]) if seed % 2 else np.empty(0),
         prices=np.sort(rng.exponential(0.01, (1, 2))) if seed % 2 else np.empty(0),
-        burst_s=rng.exponential(0.02, 1),
-        sending_s=rng.exponential(0.001, 1),
-    )
+        burst_s=rng.exponential(0.02, 1), sending_s=rng.exponential(0.001, 1),
+    )  # fmt: skip
     found = account(steps)
     assert found.step_s == pytest.approx(seconds.sum(axis=-1).mean(), rel=1e-12)
     assert abs(total(found) - found.step_s) < 1e-9
@@ -86,33 +78,23 @@ def test_each_cause_is_named_and_its_cure_is_the_step_without_it():
     rng = np.random.default_rng(5)
     step_s = account(healthy).step_s
     examples = rng.integers(2, 15, (4, 160)).astype(float)
+    more = (examples - examples.mean(axis=0)) * 0.002
+    many = {"messages": np.full(50, 8e3), "ready": np.ones(50)}
+    crowded = replace(healthy, together_s=np.full((1, 4), 0.045))
     sick = {
         "rank": with_phase(healthy, Phase.FORWARD, lambda s: s.__setitem__(2, 0.022)),
         "loading": with_phase(healthy, Phase.BETWEEN, lambda s: s.__iadd__(0.012)),
-        "data": with_phase(
-            replace(healthy, examples=examples),
-            Phase.BACKWARD,
-            lambda s: s.__iadd__((examples - examples.mean(axis=0)) * 0.002),
-        ),
+        "data": with_phase(replace(healthy, examples=examples), Phase.BACKWARD, lambda s: s.__iadd__(more)),
         "bandwidth": joined(replace(healthy, prices=np.array([[2e-4, 0.02]]), burst_s=np.array([0.02])), 0.02),
-        "latency": joined(
-            replace(healthy, messages=np.full(50, 8e3), ready=np.ones(50), burst_s=np.array([0.0105])),
-            0.0105,
-        ),
-        "sharing": with_phase(
-            replace(healthy, together_s=np.full((1, 4), 0.045)),
-            Phase.BACKWARD,
-            lambda s: s.__iadd__(0.015),
-        ),
+        "latency": joined(replace(healthy, **many, burst_s=np.array([0.0105])), 0.0105),
+        "sharing": with_phase(crowded, Phase.BACKWARD, lambda s: s.__iadd__(0.015)),
     }  # fmt: skip
     for cause, steps in sick.items():
         found = account(steps)
         assert found.cause == cause, found
         assert abs(total(found) - found.step_s) < 1e-9
         cure = found.cure(cause)
-        assert cure is not None and cure.low <= cure.seconds * 1.01 and cure.seconds <= cure.high * 1.01, (
-            found
-        )
+        assert cure and cure.low <= cure.seconds * 1.01 and cure.seconds <= cure.high * 1.01, found
         if cause in ("rank", "data", "latency", "sharing"):  # cured altogether
             assert cure.seconds == pytest.approx(step_s, rel=0.05), found
     assert account(sick["loading"]).cure("loading").seconds == pytest.approx(step_s - 1e-3, rel=0.01)
@@ -175,9 +157,8 @@ def test_a_cause_is_named_only_where_it_surely_matters_and_rivals_are_named_with
 
     noise = 0.02 * rng.exponential(size=(1, 40))
     steps = with_phase(recorded(T=40), Phase.BETWEEN, lambda s: s.__iadd__(noise))
-    even = account(
-        joined(replace(steps, prices=np.array([[0.0205, 0.021]]), burst_s=np.array([0.021])), 0.021)
-    )
+    slow = replace(steps, prices=np.array([[0.0205, 0.021]]), burst_s=np.array([0.021]))
+    even = account(joined(slow, 0.021))
     assert {even.cause, *even.rivals} == {"loading", "latency"} and "cannot tell" in even.verdict
     for row in even.rows:
         assert row.low <= row.seconds <= row.high
@@ -206,10 +187,8 @@ def test_a_cause_at_the_limit_is_named_about_as_often_as_stated():
             noise[t] = 0.5 * noise[t - 1] + np.sqrt(0.75) * noise[t]
         steps = recorded(T=40, noise=0.0)
         loading = 0.032 / 9 - 1e-3 + 9e-4 * noise[20:]
-        named += (
-            account(with_phase(steps, Phase.BETWEEN, lambda s, more=loading: s.__iadd__(more))).cause
-            == "loading"
-        )
+        slow = with_phase(steps, Phase.BETWEEN, lambda s, more=loading: s.__iadd__(more))
+        named += account(slow).cause == "loading"
     assert named < 17
 
 
@@ -223,10 +202,8 @@ def test_healthy_jobs_are_rarely_called_sick_also_where_steps_are_correlated():
             noise = rng.standard_normal((4, 160))
             for t in range(1, 160):
                 noise[:, t] = rho * noise[:, t - 1] + np.sqrt(1 - rho**2) * noise[:, t]
-            steps = with_phase(
-                recorded(noise=0.0), Phase.FORWARD, lambda s, noise=noise: s.__iadd__(5e-4 * noise)
-            )
-            found = account(steps)
+            more = lambda s, noise=noise: s.__iadd__(5e-4 * noise)  # noqa: E731
+            found = account(with_phase(recorded(noise=0.0), Phase.FORWARD, more))
             alarms += found.cause != "healthy" or bool(found.stragglers)
         assert alarms <= 5
 

@@ -62,9 +62,6 @@ def test_why_a_hidden():
         return waited
 
     for p in (1e5, 7e6):
-        for flops, vectors in (
-            (2, 1),
-            (4, 2),
-        ):  # forward: one gather; backward: a gather and a reduce-scatter
+        for flops, vectors in ((2, 1), (4, 2)):  # forward: a gather; backward: that and a reduce-scatter
             assert waits(1.001 * said, p, flops, vectors) == 0 < waits(0.999 * said, p, flops, vectors)
         assert waits(1.5 * said, p, 2, 2) > 0

@@ -1,7 +1,5 @@
 """Sharded training takes the steps of unsharded training, keeps what the formulas say, and sends what they say."""
 
-from __future__ import annotations
-
 import gc
 from functools import partial
 
@@ -116,9 +114,8 @@ class Branchy(nn.Module):
 
     def forward(self, x, branch=None):
         branch = torch.is_grad_enabled() if branch is None else branch
-        return (
-            checkpoint(self.way, x, branch, use_reentrant=False) if self.recomputed else self.way(x, branch)
-        )
+        again = partial(checkpoint, self.way, use_reentrant=False)
+        return (again if self.recomputed else self.way)(x, branch)
 
     def way(self, x, branch):
         h = self.twice(torch.tanh(self.twice(self.frozen(x)))) * self.scale
@@ -241,10 +238,8 @@ def beside_fsdp(comm, batches):
     mesh = torch.distributed.init_device_mesh("cpu", (comm.K,))
     for unit in (*theirs.blocks, theirs):
         fully_shard(unit, mesh=mesh)
-    zero3, adamw = (
-        Zero3(comm, ours, torch.optim.AdamW, **ADAMW),
-        torch.optim.AdamW(theirs.parameters(), **ADAMW),
-    )
+    zero3 = Zero3(comm, ours, torch.optim.AdamW, **ADAMW)
+    adamw = torch.optim.AdamW(theirs.parameters(), **ADAMW)
     for x, y in batches:
         for model, opt in ((ours, zero3), (theirs, adamw)):
             surprise(model(rows(x, comm)), rows(y, comm)).backward()

@@ -5,8 +5,6 @@ devices named "pretend", collectives among them through "pnccl", and a labkit th
 they are declared as its entry point "torch.backends" (its way for devices that it does not know), in a folder made for it.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

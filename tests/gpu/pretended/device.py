@@ -7,8 +7,6 @@ streams, no time and no rounding of their own. For a process of its own, since t
 Source: torch.utils.backend_registration, which lets a backend be written in Python where ``AVAILABLE``.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
@@ -38,7 +36,7 @@ class Event:
     def synchronize(self) -> None:
         """It has come."""
 
-    def elapsed_time(self, later: Event) -> float:
+    def elapsed_time(self, later: "Event") -> float:
         if self.queue != later.queue:
             raise RuntimeError(f"events of two devices, pretend:{self.queue} and pretend:{later.queue}")
         return 1e3 * (later.at - self.at)
@@ -47,10 +45,10 @@ class Event:
 class Stream(int):
     """A device's only queue, by the device's number: what waits for another stream is done already."""
 
-    def __new__(cls, device: Any = None, **settings: Any) -> Stream:
+    def __new__(cls, device: Any = None, **settings: Any) -> "Stream":
         return super().__new__(cls, DEVICE_MODULE.current if device is None else device)
 
-    def wait_stream(self, other: Stream) -> None: ...
+    def wait_stream(self, other: "Stream") -> None: ...
 
     def wait_event(self, event: Event) -> None: ...
 
@@ -128,7 +126,7 @@ class There(torch.Tensor):
     here: torch.Tensor
 
     @staticmethod
-    def __new__(cls, here: torch.Tensor, index: int) -> There:
+    def __new__(cls, here: torch.Tensor, index: int) -> "There":
         settings = {
             "dtype": here.dtype,
             "device": f"pretend:{index}",
@@ -144,7 +142,7 @@ class There(torch.Tensor):
         return torch.Tensor.data.__get__(self)
 
     @data.setter
-    def data(self, other: There) -> None:
+    def data(self, other: "There") -> None:
         torch.Tensor.data.__set__(self, other)
         self.here = other.here
 

@@ -12,8 +12,6 @@ What nccl's documentation and torch's source (ProcessGroupNCCL) state, and this 
 Unlike nccl's, an operation is done when ``wait`` returns: there are no streams.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import defaultdict
