@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all check lab notebooks sweeps elsewhere pdf slides bench gpu lowest newest colab clean
+.PHONY: help book test test-all check lab notebooks sweeps elsewhere pdf epub slides bench gpu lowest newest colab clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -50,6 +50,12 @@ elsewhere: $(READY)  ## which verdicts would be another on other data, sizes, sc
 
 pdf: book  ## print the built book to one PDF (needs a Chromium)
 	@$(PY) book/tools/pdf.py
+
+epub: $(READY)  ## an EPUB of the book, with formulas as MathML: _build/epub/book.epub
+	@rm -rf _build/epub
+	@$(dir $(PY))jupyter-book build -q . --all --builder custom --custom-builder epub
+	@cd book/tools && $(abspath $(PY)) -c "import build; build.offer()"
+	@echo "The book is at _build/epub/book.epub."
 
 slides: $(READY)  ## slides of the labs, in _build/slides; of one: LAB=10_5_all_reduce
 	@$(PY) book/tools/slides.py $(LAB)

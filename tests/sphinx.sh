@@ -9,7 +9,7 @@ rm -rf "$home"
 git clone -q . "$home/source"
 python3 -m venv "$home/venv"
 "$home/venv/bin/pip" install -q sphinx myst-nb sphinx-{book-theme,comments,copybutton,design,external-toc,togglebutton} \
-  sphinx-{jupyterbook-latex,multitoc-numbering,reredirects,mathjax-offline} sphinxcontrib-bibtex jupytext "$home/source[labs]"
+  sphinx-{jupyterbook-latex,multitoc-numbering,reredirects,mathjax-offline} sphinxcontrib-bibtex jupytext math-core "$home/source[labs]"
 .venv/bin/jupyter-book config sphinx "$home/source" >/dev/null
 cd "$home/source"
 # The one line that Jupyter Book leaves out, and the one extension that is its own.

@@ -4,8 +4,8 @@ Jupyter Book 1 returns 0 for a broken reference unless warnings are errors (-W -
 re-reads only changed pages, so that a second build would forget the first one's warnings (hence --all). `make check`
 names the pages that have changed: they are read again in any case, others only if they are not what was built last.
 
-Slides and PDF are linked where they are (`offer`; `slides.py` and `pdf.py` end so, too): slides while their notebook has
-not changed since, the PDF as long as the book has not been built again.
+Slides, PDF and EPUB are linked where they are (`offer`; `make slides`, `pdf` and `epub` end so, too): slides while their
+notebook has not changed since, the others as long as the book has not been built again.
 """
 
 import os
@@ -65,15 +65,14 @@ def make_wheel(folder: Path) -> Path:
 def offer(root: Path = ROOT) -> int:
     """Copy what there is into the built book and link it; how many pages lead to something."""
     built = root / "_build"
-    html, slides, pdf = built / "html", built / "slides", built / "book.pdf"
+    html, slides = built / "html", built / "slides"
     if not (index := html / "searchindex.js").exists():
         return 0
     there = [p for p in slides.glob("*.html") if _newer(p, root / "notebooks" / f"{p.stem}.ipynb")]
     if there:
         shutil.copytree(slides, html / "slides", dirs_exist_ok=True)
-    whole = _newer(pdf, index)
-    if whole:
-        shutil.copy(pdf, html)
+    whole = {"a PDF": built / "book.pdf", "an EPUB": built / "epub" / "book.epub"}
+    whole = {kind: shutil.copy(made, html / made.name) for kind, made in whole.items() if _newer(made, index)}
     leading = 0
     for page in html.rglob("*.html"):
         if not OFFERED.search(text := page.read_text(encoding="utf-8")):
@@ -81,8 +80,8 @@ def offer(root: Path = ROOT) -> int:
         links = []
         if html / "notebooks" == page.parent and slides / page.name in there:
             links.append((html / "slides" / page.name, "slides"))
-        if whole:
-            links.append((html / pdf.name, f"the whole book as a PDF ({pdf.stat().st_size / 1e6:.0f} MB)"))
+        for kind, made in whole.items():
+            links.append((made, f"the whole book as {kind} ({made.stat().st_size / 1e6:.0f} MB)"))
         said = "".join(f' · <a href="{os.path.relpath(to, page.parent)}">{what}</a>' for to, what in links)
         new = OFFERED.sub(lambda _, said=said: f'<span class="labkit-offered">{said}</span>', text)
         page.write_text(new, encoding="utf-8")

@@ -61,7 +61,7 @@ def lightened(page: str, base: str, name: str) -> str:
 
 def finish(app: Any, error: Exception | None) -> None:
     """Once the pages are written."""
-    if error is not None or app.builder.format != "html":
+    if error is not None or app.builder.format != "html" or app.builder.name == "epub":
         return
     out = Path(app.outdir)
     static = out / "_static"
@@ -115,6 +115,7 @@ def setup(app: Any) -> dict[str, bool]:
         "title": cite["title"], "authors": cite["authors"][0]["name"],
         "version": cite["version"], "released": cite["date-released"],
     }  # fmt: skip
+    app.config.version = cite["version"]  # of the EPUB
     # In parts, MathJax is 0.4 MB less than its bundle, which carries a menu.
     # (Set here because sphinx-mathjax-offline overrides _config.yml.)
     app.config.mathjax_path = "mathjax/startup.js"

@@ -110,17 +110,20 @@ def test_a_page_says_what_it_is_about_and_where_it_is_at_home_a_messenger_finds_
 # -- slides and PDF, in a folder as the build leaves it; the wheel -----------------------------------------------------
 
 
+WHOLE = ("_build/book.pdf", "_build/epub/book.epub")
+
+
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
-    """A built book of a lab and a page of prose, both with the footer; slides of the lab; a PDF."""
+    """A built book of a lab and a page of prose, both with the footer; slides of the lab; a PDF and an EPUB."""
     footer = (ROOT / "book" / "_templates" / "about.html").read_text()
-    made = ["notebooks/lab.ipynb", "_build/slides/lab.html", "_build/slides/gone.html", "_build/book.pdf"]
+    made = ["notebooks/lab.ipynb", "_build/slides/lab.html", "_build/slides/gone.html", *WHOLE]
     pages = [f"_build/html/{name}" for name in ("notebooks/lab.html", "book/index.html", "searchindex.js")]
     for name in [*made, *pages]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(footer if name in pages else "made")
     at(tmp_path, 100, "notebooks/lab.ipynb", "_build/html/searchindex.js")
-    at(tmp_path, 200, "_build/slides/lab.html", "_build/book.pdf")
+    at(tmp_path, 200, "_build/slides/lab.html", *WHOLE)
     return tmp_path
 
 
@@ -136,12 +139,12 @@ def offers(root: Path, page: str) -> dict[str, str]:
     return {re.sub(r" \(.*", "", a.text): str(a["href"]) for a in links}
 
 
-def test_pages_lead_to_slides_and_pdf_that_are_there_and_no_older_than_they(built: Path) -> None:
-    pdf = {"the whole book as a PDF": "../book.pdf"}
+def test_pages_lead_to_slides_pdf_and_epub_that_are_there_and_no_older_than_they(built: Path) -> None:
+    whole = {"the whole book as a PDF": "../book.pdf", "the whole book as an EPUB": "../book.epub"}
     for _ in range(2):  # and say so once
         assert build.offer(built) == 2
-        assert offers(built, "notebooks/lab.html") == {"slides": "../slides/lab.html"} | pdf
-        assert offers(built, "book/index.html") == pdf
+        assert offers(built, "notebooks/lab.html") == {"slides": "../slides/lab.html"} | whole
+        assert offers(built, "book/index.html") == whole
     at(built, 300, "notebooks/lab.ipynb", "_build/html/searchindex.js")
     assert build.offer(built) == 0
     assert not offers(built, "notebooks/lab.html") and not offers(built, "book/index.html")
