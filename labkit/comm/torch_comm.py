@@ -58,7 +58,7 @@ class _Message:
 class TorchComm(Comm):
     """A worker process's end of the group. ``group`` is the torch process group, for torch.distributed's own calls.
 
-    board: what the launcher reads; None: no launcher of ours does.
+    board: what the launcher reads; None: no launcher of ours does. group: of gloo's; None: torch's default group.
     """
 
     def __init__(
@@ -68,11 +68,13 @@ class TorchComm(Comm):
         device: str,
         board: Board | None = None,
         hosts: tuple[int, ...] | None = None,
+        group: Any = None,
     ) -> None:
         super().__init__(rank, K, device, hosts)
-        self.group = self._messages = dist.distributed_c10d._get_default_group()
+        default = dist.distributed_c10d._get_default_group
+        self.group = self._messages = group or default()
         # Somebody's own group may be of nccl alone.
-        if torch.device("cpu") not in self.group._device_types:
+        if not group and torch.device("cpu") not in self.group._device_types:
             self._messages = dist.new_group(backend="gloo")
         self._board = board or Board(bytearray(8 * Board.words(K)), K, rank)
         self._origin = _clock()

@@ -136,9 +136,8 @@ def _report(error: BaseException) -> tuple[str, str, list[Frame], tuple[int, ...
     if isinstance(error, Mismatch):
         return "mismatch", error.message, own, error.ranks
     if isinstance(error, SystemExit):
-        status = (
-            text_of(error.code) or type(error.code).__name__
-        )  # anything may be one
+        # Anything may be a status.
+        status = text_of(error.code) or type(error.code).__name__
         return (
             "exit",
             f"called sys.exit({status}) before it returned a result",
@@ -186,9 +185,8 @@ def _end_with_launcher(alive: Any) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="labkit watch").start()
-    os.setpgid(
-        0, 0
-    )  # so that the launcher can end this worker's own children with it
+    # So that the launcher can end this worker's own children with it.
+    os.setpgid(0, 0)
     if sys.platform == "linux":
         netns.die_with_parent()  # the fork server, which goes when its launcher does
 
