@@ -9,7 +9,6 @@ import threading
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from typing import Any
 
 MOST = 1 << 17  #: bytes of one message
 BEAT_S, SILENT_S, WORD_S = 1.0, 6.0, 30.0  #: seconds between signs of life; without any; to show the word
@@ -38,7 +37,7 @@ class Line:
     def __str__(self) -> str:
         return f"{self.name or 'laptop'} {self.number}"
 
-    def say(self, **message: Any) -> None:
+    def say(self, **message: object) -> None:
         """Send a message; a line that takes none is closed."""
         try:
             with self._lock:
@@ -46,7 +45,7 @@ class Line:
         except OSError:
             self.close()
 
-    def hear(self) -> dict[str, Any]:
+    def hear(self) -> dict:
         """The next message. OSError or EOFError where the line has ended, another Exception for what is no message."""
         while not (message := json.loads(self._conn.recv_bytes(MOST))):
             self._heard = time.monotonic()

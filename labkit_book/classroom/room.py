@@ -29,6 +29,7 @@ class Room:
         self._run, self._ranks, self._shape = 0, self._students, (0,)  # type: int, list[Line], tuple[int, ...]
         self._values, self._faults = dict[Line, list[Any]](), list[tuple[bool, str]]()
         self._server = socket.create_server((host or _own_address(), port))
+        self._server.settimeout(BEAT_S)  # so that a room that closes takes nobody in
         self.address = "{}:{}".format(*self._server.getsockname())
         threading.Thread(target=self._admit_all, daemon=True).start()
 
@@ -90,7 +91,7 @@ class Room:
             while True:
                 self._take(line, **line.hear())
         except Exception as error:  # whatever a stranger may bring about
-            if line and isinstance(error, OSError | EOFError):
+            if line and (isinstance(error, EOFError) or getattr(error, "errno", None)):  # the system's own
                 said = f"{line} {'is silent: a closed lid, or out of reach' if line.silent() else 'has left'}"
             elif line:
                 said = f"{line} sent what can't be read ({error}) and is left out"
@@ -116,10 +117,10 @@ class Room:
             socket.create_connection((line.peer, port), REACH_S).close()
         except OSError:
             shut = shut or f"its port {port} takes no connection, most likely for its own firewall"
-        line.say(note=f"You can only watch: {shut}." if shut else "You are in the room. Interrupt to leave.")
         with self._news:
             line.number, line.here = len(self._students), not shut
             self._students.append(line)
+        line.say(note=f"You can only watch: {shut}." if shut else "You are in the room. Interrupt to leave.")
         self._tell(f"{line} can only watch: {shut}" if shut else f"{line} is here")
 
     def _take(self, line: Line, run: int, **said: Any) -> None:

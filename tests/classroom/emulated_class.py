@@ -23,14 +23,21 @@ from labkit.comm.netns import Network
 from labkit_book.classroom import lesson
 
 ROOT = Path(__file__).resolve().parents[2]
-QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONPATH": str(ROOT),
+    "PYTHONUNBUFFERED": "1",
+}
 PROGRAM = [sys.executable, "-m", "labkit_book.classroom"]
 PAGE = ROOT / "notebooks" / "exercises" / "lesson_classroom.md"
 
 
 def predicted(links, result):
     """The page's own prediction, from its cell."""
-    [cell] = [c for c in re.findall(r"```{code-cell}.*?\n(.*?)```", PAGE.read_text(), re.S) if "def predicted" in c]
+    [cell] = [
+        c for c in re.findall(r"```{code-cell}.*?\n(.*?)```", PAGE.read_text(), re.S) if "def predicted" in c
+    ]
     names = {**vars(lesson), "Link": Link, "Simulated": Simulated, "launch": launch}
     exec(cell, names)
     return names["predicted"](links, result)
@@ -49,7 +56,9 @@ class Class:
         """The program on this host."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         enter = lambda: Network.enter(self.network.ways[host])  # noqa: E731
-        process = subprocess.Popen([*PROGRAM, *words], text=True, env=os.environ | QUIET, preexec_fn=enter, **pipes)
+        process = subprocess.Popen(
+            [*PROGRAM, *words], text=True, env=os.environ | QUIET, preexec_fn=enter, **pipes
+        )
         self.running.append(process)
         return process
 
