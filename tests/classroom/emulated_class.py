@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit import Link, Simulated, launch
+from labkit import Link, Simulated, launch, machine
 from labkit.comm.netns import Network
 from labkit_book.classroom import lesson
 
@@ -30,6 +30,7 @@ QUIET = {
     "PYTHONUNBUFFERED": "1",
 }
 PROGRAM = [sys.executable, "-m", "labkit_book.classroom"]
+SHAPES = {program.__name__: shape for program, shape in lesson.EXPERIMENTS.values()}
 PAGE = ROOT / "notebooks" / "exercises" / "lesson_classroom.md"
 
 
@@ -103,7 +104,16 @@ def main(laptops=30, mbit=100, file=None):
         here.type(path)
         here.type(9)
         here.until("must be")
-        links, sums, _ = json.loads(path.read_text())
+        results = json.loads(path.read_text())
+        for result in results:
+            result["where"] = f"{laptops} emulated laptops, ports of {mbit} Mbit/s"
+            result["machine"] = machine.describe()
+            result["values"] = [[float(f"{x:.4g}") for x in np.ravel(each)] for each in result["values"]]
+            result["values"] = np.reshape(
+                result["values"], (laptops, *SHAPES[result["experiment"]](laptops))
+            ).tolist()
+        path.write_text(json.dumps(results))
+        links, sums, _ = results
         measured = np.median(np.max(sums["values"], axis=0), axis=1)
         foretold = predicted(links, sums)
         for way, p, m in zip(lesson.WAYS, foretold, measured, strict=True):

@@ -71,6 +71,8 @@ def test_the_rows_sum_to_the_step_whatever_was_recorded(seed):
     assert found.step_s == pytest.approx(seconds.sum(axis=-1).mean(), rel=1e-12)
     assert abs(total(found) - found.step_s) < 1e-9
     assert str(found).startswith(found.verdict)
+    shares = [float(line.split()[-2]) for line in str(found).splitlines()[3:] if line.endswith(" %")]
+    assert len(shares) == len(found.rows) and abs(sum(shares) - 100) <= 0.06 * len(shares), str(found)
 
 
 def test_each_cause_is_named_and_its_cure_is_the_step_without_it():
