@@ -83,8 +83,8 @@ def tested(path: Path, *mutations: Any) -> Any:
     pytest = [*stages.PYTEST, *stages.WITHOUT, *stages.SEVERAL, "4", "-x", "-m", stages.UNMARKED]
     first, then = (shlex.join([*pytest, *files]) for files in (near, far))
     # Of 5 no test was chosen.
-    command = ["bash", "-c", f"{first}; (($? % 5 == 0)) && {then}" if near else then]
-    return mutate_and_test(mutations, shlex.join(command), LONGEST_S)
+    both = f"{first}; (($? % 5 == 0)) && {then}" if near else then
+    return mutate_and_test(mutations, shlex.join(["bash", "-c", both]), LONGEST_S)
 
 
 def plant(how_many: int, seed: int = 0) -> None:
