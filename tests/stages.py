@@ -73,7 +73,14 @@ STAGES: list[tuple[str, list[str]]] = [
     ("book", [sys.executable, "book/tools/build.py"]),
     ("browser", [*PYTEST, *WITHOUT, *SEVERAL, "3", *marked("browser"), "-m", "browser and not weekly"]),
 ]
-ONLY_WHEN_NAMED = [("weekly", [*PYTEST, *WITHOUT, *marked("weekly"), "-m", "weekly", "--timeout=1800"])]
+WEEKLY = [*PYTEST, *WITHOUT, "--timeout=1800", *marked("weekly"), "-m"]
+ONLY_WHEN_NAMED = [
+    ("weekly", [*WEEKLY, "weekly and alone"]),
+    (
+        "weekly",
+        [*WEEKLY, "weekly and not alone", "-n", "4", "--dist", "load"],
+    ),  # of a file, too, several at a time
+]
 KINDS = ("failed", "passed", "skipped", "error")
 
 

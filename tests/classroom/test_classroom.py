@@ -244,6 +244,7 @@ def test_eight_laptops_with_ports_of_their_own_go_through_the_lesson(capsys):
 
 
 @pytest.mark.weekly
+@pytest.mark.alone
 @emulated
 @pytest.mark.parametrize("mbit", [20, 50, 100])
 def test_thirty_take_three_minutes_at_most_and_their_links_foretell_the_sums(capsys, mbit):
