@@ -266,19 +266,16 @@ def test_at_the_deadline_the_rank_that_keeps_the_others_is_named_with_its_line(f
 # -- refused at the door --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "error,sentence,K,settings",
-    [
-        (ValueError, "K must be", 0, {}),
-        (ValueError, "K must be", 2.0, {}),
-        (ValueError, "K must be", True, {}),
-        (ValueError, "world must be", 2, {"world": "mars"}),
-        (ValueError, "timeout_s must be", 2, {"timeout_s": 0}),
-        (ValueError, "timeout_s must be", 2, {"timeout_s": float("nan")}),
-        (LaunchError, "can host", 100_000, {}),
-        (LaunchError, "needs a GPU for each of the 64 ranks", 64, {"world": Processes(backend="nccl")}),
-    ],
-)
+@pytest.mark.parametrize("error,sentence,K,settings", [
+    (ValueError, "K must be", 0, {}),
+    (ValueError, "K must be", 2.0, {}),
+    (ValueError, "K must be", True, {}),
+    (ValueError, "world must be", 2, {"world": "mars"}),
+    (ValueError, "timeout_s must be", 2, {"timeout_s": 0}),
+    (ValueError, "timeout_s must be", 2, {"timeout_s": float("nan")}),
+    (LaunchError, "can host", 100_000, {}),
+    (LaunchError, "needs a GPU for each of the 64 ranks", 64, {"world": Processes(backend="nccl")}),
+])  # fmt: skip
 def test_a_launch_that_makes_no_sense_is_refused(error, sentence, K, settings):
     assert sentence in str(within(10, error, lambda comm: 0, K, **settings))
 

@@ -20,24 +20,21 @@ CASE = Case(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "changes,says",
-    [
-        ({"parameters": "25.6M"}, "^parameters must be a whole number >= 1, got '25.6M'"),
-        ({"example_s": math.nan}, "^example_s must be a finite number > 0, got nan"),
-        ({"alpha_s": -1.0}, "^alpha_s must be a finite number >= 0, got -1.0"),
-        ({"backward_share": 2}, "^backward_share must be a finite number .* <= 1"),
-        ({"beta_bytes_per_s": None}, "^beta_bytes_per_s must be given, or sweep"),
-        ({"allreduce": "torus"}, "^allreduce must be one of best, ring, halving"),
-        ({"inside_alpha_s": 0.0}, "together, got only inside_alpha_s"),
-        ({"mtbf_s": 1e6, "checkpoint_s": 1.0}, "together, got only mtbf_s and checkpoint_s"),
-        ({"S_min_steps": None, "B_crit_examples": None}, "or total_examples must be given, got neither"),
-        ({"passes": 33}, "^passes must be at most b_examples = 32, got 33"),
-        ({"measured": [(2, math.inf)]}, "^measured seconds must be"),
-        ({"methods": ["ssp:3", "ssp:3"]}, "each with a name of its own"),
-        ({"K_workers": [2, 0]}, "^K_workers must be a whole number >= 1, got 0"),
-    ],
-)
+@pytest.mark.parametrize("changes,says", [
+    ({"parameters": "25.6M"}, "^parameters must be a whole number >= 1, got '25.6M'"),
+    ({"example_s": math.nan}, "^example_s must be a finite number > 0, got nan"),
+    ({"alpha_s": -1.0}, "^alpha_s must be a finite number >= 0, got -1.0"),
+    ({"backward_share": 2}, "^backward_share must be a finite number .* <= 1"),
+    ({"beta_bytes_per_s": None}, "^beta_bytes_per_s must be given, or sweep"),
+    ({"allreduce": "torus"}, "^allreduce must be one of best, ring, halving"),
+    ({"inside_alpha_s": 0.0}, "together, got only inside_alpha_s"),
+    ({"mtbf_s": 1e6, "checkpoint_s": 1.0}, "together, got only mtbf_s and checkpoint_s"),
+    ({"S_min_steps": None, "B_crit_examples": None}, "or total_examples must be given, got neither"),
+    ({"passes": 33}, "^passes must be at most b_examples = 32, got 33"),
+    ({"measured": [(2, math.inf)]}, "^measured seconds must be"),
+    ({"methods": ["ssp:3", "ssp:3"]}, "each with a name of its own"),
+    ({"K_workers": [2, 0]}, "^K_workers must be a whole number >= 1, got 0"),
+])  # fmt: skip
 def test_bad_input_is_refused_in_one_sentence(changes, says):
     with pytest.raises(ValueError, match=says):
         replace(CASE, **changes)

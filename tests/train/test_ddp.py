@@ -260,14 +260,11 @@ def test_a_model_is_wrapped_once_and_can_be_let_go():
     assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize(
-    "settings,message",
-    [
-        ({"bucket_bytes": 0}, "bucket_bytes must be a finite number > 0, got 0"),
-        ({"overlap": True}, "overlap must be False in the simulated world"),
-        ({"allreduce": None}, "the simulated world needs an allreduce of labkit's"),
-    ],
-)
+@pytest.mark.parametrize("settings,message", [
+    ({"bucket_bytes": 0}, "bucket_bytes must be a finite number > 0, got 0"),
+    ({"overlap": True}, "overlap must be False in the simulated world"),
+    ({"allreduce": None}, "the simulated world needs an allreduce of labkit's"),
+])  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(RankError, match=message):
         launch(wrapped, 2, mlp, **settings)
