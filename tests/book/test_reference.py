@@ -44,12 +44,9 @@ def test_parameters_are_listed_and_what_is_returned_or_raised_stands_alone() -> 
     Returns w. Raises ValueError for a bad x.
     """
     said = [
-        "Do it. Note: all.",
-        "x: (d,), the vector.",
-        "eta: a number, or a function.",
-        "K, b: whole numbers",
-    ]
-    said += ["H: another.", "Returns w. Raises ValueError for a bad x."]
+        "Do it. Note: all.", "x: (d,), the vector.", "eta: a number, or a function.", "K, b: whole numbers",
+        "H: another.", "Returns w. Raises ValueError for a bad x.",
+    ]  # fmt: skip
     assert read(doc, "x", "eta", "K", "b", "H") == [f"paragraph: {words}" for words in said]
 
 
