@@ -11,10 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import grading_fakes as f
+import pytest
 
 from labkit_book.grader import __main__ as cli
 from labkit_book.grader import batch

@@ -8,11 +8,9 @@ import time
 import tomllib
 from pathlib import Path
 
+import grading_fakes as f
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import grading_fakes as f
 
 from labkit_book.grader.batch import Graders, Plan
 from labkit_book.grader.collect import Submission

@@ -7,12 +7,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import grading_fakes as f
+import pytest
 
 from labkit_book.grader.collect import MOST_OF_STUDENT, Unreadable, collect, read_cells
 from labkit_book.grader.submission import Released, sets_of
