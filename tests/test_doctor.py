@@ -135,13 +135,10 @@ def test_where_no_clock_can_be_read_one_sentence_says_so(package, one_gpu, monke
     assert finding["found"] == "H200" and "pip install nvidia-ml-py" in finding["advice"]
 
 
-@pytest.mark.parametrize(
-    ("files", "cores", "memory"),
-    [
-        ({"cpu.max": "max 100000\n", "memory.max": "max\n"}, 64, 4_096_000_000),
-        ({"cpu.max": "150000 100000\n", "memory.max": "1048576\n"}, 2, 1048576),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("files", "cores", "memory"), [
+    ({"cpu.max": "max 100000\n", "memory.max": "max\n"}, 64, 4_096_000_000),
+    ({"cpu.max": "150000 100000\n", "memory.max": "1048576\n"}, 2, 1048576),
+])  # fmt: skip
 def test_what_a_control_group_grants_is_read(files, cores, memory, monkeypatch):
     monkeypatch.setattr(machine, "_control_group", lambda name: files.get(name, ""))
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: range(64))
