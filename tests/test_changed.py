@@ -1,13 +1,9 @@
 """`make check` finds the tests and pages that a change can break."""
 
 import subprocess
-import sys
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import changed
+import pytest
 import stages
 
 ROOT = stages.ROOT

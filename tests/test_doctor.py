@@ -111,16 +111,13 @@ def one_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", named_by_torch.__getitem__)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "works", "found"),
-    [
-        ((1980, 1980, 0), True, "H200: 1980 of 1980 MHz"),
-        ((345, 1980, 0x01), True, "held down by nothing to do"),
-        ((1755, 1980, 0x04), True, "H200: 1755 of 1980 MHz, held down by its power cap"),
-        ((1140, 1980, 0x48), False, "held down by a hardware slowdown, heat"),
-        ((1140, 1980, None), True, "H200: 1140 of 1980 MHz"),
-    ],
-)
+@pytest.mark.parametrize(("gpu", "works", "found"), [
+    ((1980, 1980, 0), True, "H200: 1980 of 1980 MHz"),
+    ((345, 1980, 0x01), True, "held down by nothing to do"),
+    ((1755, 1980, 0x04), True, "H200: 1755 of 1980 MHz, held down by its power cap"),
+    ((1140, 1980, 0x48), False, "held down by a hardware slowdown, heat"),
+    ((1140, 1980, None), True, "H200: 1140 of 1980 MHz"),
+])  # fmt: skip
 @pytest.mark.parametrize("ways", ["Event Throttle", "Throttle", "Event"])
 def test_a_gpu_s_clock_and_what_holds_it_down_are_read(gpu, works, found, ways, one_gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", nvml(gpu, ways))
@@ -138,13 +135,10 @@ def test_where_no_clock_can_be_read_one_sentence_says_so(package, one_gpu, monke
     assert finding["found"] == "H200" and "pip install nvidia-ml-py" in finding["advice"]
 
 
-@pytest.mark.parametrize(
-    ("files", "cores", "memory"),
-    [
-        ({"cpu.max": "max 100000\n", "memory.max": "max\n"}, 64, 4_096_000_000),
-        ({"cpu.max": "150000 100000\n", "memory.max": "1048576\n"}, 2, 1048576),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("files", "cores", "memory"), [
+    ({"cpu.max": "max 100000\n", "memory.max": "max\n"}, 64, 4_096_000_000),
+    ({"cpu.max": "150000 100000\n", "memory.max": "1048576\n"}, 2, 1048576),
+])  # fmt: skip
 def test_what_a_control_group_grants_is_read(files, cores, memory, monkeypatch):
     monkeypatch.setattr(machine, "_control_group", lambda name: files.get(name, ""))
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: range(64))

@@ -6,13 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import bounds
 import pytest
+import stages
 import yaml
 from packaging.requirements import Requirement
-
-sys.path.insert(0, str(Path(__file__).parent))
-import bounds
-import stages
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOWS = {

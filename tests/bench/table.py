@@ -42,11 +42,8 @@ def part(name: str, about: str) -> Iterator[list[Row]]:
 def entry(figure: str, ours: float, beside: float, target: float) -> dict[str, Any]:
     """A row as it is kept, its seconds to four digits."""
     return {
-        "figure": figure,
-        "ours": float(f"{ours:.4g}"),
-        "beside": float(f"{beside:.4g}"),
-        "target": target,
-    }
+        "figure": figure, "ours": float(f"{ours:.4g}"), "beside": float(f"{beside:.4g}"), "target": target,
+    }  # fmt: skip
 
 
 def keep(name: str, measured: dict[str, Any]) -> None:

@@ -11,16 +11,12 @@ import notebooks
 STEADY = [(0.020, 0.020), (0.021, 0.020)] * 20
 
 
-@pytest.mark.parametrize(
-    ("rounds", "calm_enough"),
-    [
-        (STEADY, True),
-        ([(0.1, 0.02), *STEADY], True),  # one round's hiccup
-        ([(1.2 * wall, own) for wall, own in STEADY], False),  # somebody else has a sixth of the core
-        ([(wall * (1 + (i % 4 == 0)), wall * (1 + (i % 4 == 0))) for i, (wall, _) in enumerate(STEADY * 2)], False),
-    ],
-    ids=["alone", "once late", "another has the core", "now quick, now slow"],
-)  # fmt: skip
+@pytest.mark.parametrize(("rounds", "calm_enough"), [
+    (STEADY, True),
+    ([(0.1, 0.02), *STEADY], True),  # one round's hiccup
+    ([(1.2 * wall, own) for wall, own in STEADY], False),  # somebody else has a sixth of the core
+    ([(wall * (1 + (i % 4 == 0)), wall * (1 + (i % 4 == 0))) for i, (wall, _) in enumerate(STEADY * 2)], False),
+], ids=["alone", "once late", "another has the core", "now quick, now slow"])  # fmt: skip
 def test_a_loop_that_waits_or_runs_unevenly_shows_a_disturbed_machine(
     rounds: list[tuple[float, float]], calm_enough: bool
 ) -> None:

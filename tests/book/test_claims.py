@@ -44,19 +44,16 @@ def test_a_claim_is_read_with_its_verdict_its_condition_and_its_cell():
     assert said["{{ counted }}"] == "1 true under a condition"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        (":name: claim-9-9-pigs\n", "", "must have a line ':name: claim-...'"),
-        (":name: verdict-9-9-pigs\n", ":name: verdict-9-9-cows\n", "must be followed by a box of class verdict"),
-        ("assert height_m < 2", "# assert height_m < 2", "must be followed by a cell with an assert"),
-        ("Verdict: true if they jump", "Verdict: partly", "must be titled"),
-        ("0.5 of\nthree", "2 of\nthree", "no number that no cell computes, but holds 2"),
-        ("They get up to 0.5 of\nthree metres.\n", "", "must hold two paragraphs"),
-        ("proof; 5 seeds", "proof; some seeds", "the evidence of verdict-9-9-pigs must be proof"),
-        ('"Pigs fly, and\nso do cows."', "Pigs fly.", "in quotation marks"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("old", "new", "complaint"), [
+    (":name: claim-9-9-pigs\n", "", "must have a line ':name: claim-...'"),
+    (":name: verdict-9-9-pigs\n", ":name: verdict-9-9-cows\n", "must be followed by a box of class verdict"),
+    ("assert height_m < 2", "# assert height_m < 2", "must be followed by a cell with an assert"),
+    ("Verdict: true if they jump", "Verdict: partly", "must be titled"),
+    ("0.5 of\nthree", "2 of\nthree", "no number that no cell computes, but holds 2"),
+    ("They get up to 0.5 of\nthree metres.\n", "", "must hold two paragraphs"),
+    ("proof; 5 seeds", "proof; some seeds", "the evidence of verdict-9-9-pigs must be proof"),
+    ('"Pigs fly, and\nso do cows."', "Pigs fly.", "in quotation marks"),
+])  # fmt: skip
 def test_a_box_that_lacks_something_is_refused_by_name(old, new, complaint):
     assert old in LAB
     with pytest.raises(ValueError, match=complaint.replace("...", r"\.\.\.")):

@@ -1,18 +1,15 @@
 """The notebooks' stage of `make test` catches a stored number that does not come out again."""
 
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import pytest
+import stages
 
 import notebooks
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import stages
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = """\

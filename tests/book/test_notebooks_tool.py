@@ -127,18 +127,14 @@ def strip(nb: Any) -> None:
             cell.outputs, cell.execution_count = [], None
 
 
-@pytest.mark.parametrize(
-    "change, sentence",
-    [
-        (strip, "was stripped"),
-        (lambda nb: nb.cells[-1].outputs[0].update(text="43\n"), "outputs other than those its run stored"),
-        (lambda nb: nb.cells[2].update(execution_count=7), "outputs other than those its run stored"),
-        (lambda nb: nb.cells[2].update(source="x = 41"), "other than those of tiny.md"),
-        (lambda nb: nb.cells[2].metadata.update(tags=[]), "other than those of tiny.md"),
-        (lambda nb: nb.metadata.pop("labkit"), "records no hashes"),
-    ],
-    ids=["stripped", "output", "counts", "source", "tags", "hashes"],
-)
+@pytest.mark.parametrize("change, sentence", [
+    (strip, "was stripped"),
+    (lambda nb: nb.cells[-1].outputs[0].update(text="43\n"), "outputs other than those its run stored"),
+    (lambda nb: nb.cells[2].update(execution_count=7), "outputs other than those its run stored"),
+    (lambda nb: nb.cells[2].update(source="x = 41"), "other than those of tiny.md"),
+    (lambda nb: nb.cells[2].metadata.update(tags=[]), "other than those of tiny.md"),
+    (lambda nb: nb.metadata.pop("labkit"), "records no hashes"),
+], ids=["stripped", "output", "counts", "source", "tags", "hashes"])  # fmt: skip
 def test_what_was_done_by_hand_is_refused(md: Path, change: Callable[[Any], Any], sentence: str) -> None:
     ipynb = md.with_suffix(".ipynb")
     nb = nbformat.read(ipynb, as_version=4)
@@ -147,14 +143,11 @@ def test_what_was_done_by_hand_is_refused(md: Path, change: Callable[[Any], Any]
     assert any(sentence in problem for problem in notebooks.problems(md))
 
 
-@pytest.mark.parametrize(
-    "cell, message",
-    [
-        ("1 / 0", "ZeroDivisionError"),
-        ("x = 40;", "ends in a semicolon"),
-        ("x = 40; import os; print(os.getcwd())", "the path of this working tree"),
-    ],
-)
+@pytest.mark.parametrize("cell, message", [
+    ("1 / 0", "ZeroDivisionError"),
+    ("x = 40;", "ends in a semicolon"),
+    ("x = 40; import os; print(os.getcwd())", "the path of this working tree"),
+])  # fmt: skip
 def test_a_run_that_fails_leaves_the_previous_notebook_untouched(
     md: Path, cell: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

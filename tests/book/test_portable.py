@@ -43,24 +43,21 @@ def test_every_lab_leads_to_the_next_to_its_problems_and_to_all_labs_and_the_pag
         assert contents.FRONT not in nb.cells[-1].source
 
 
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        ("(here)=\nsee {doc}`10_5_network`", "see [10.5 On a network](10_5_network.ipynb)"),
-        ("{doc}`set 10.7 <exercises/10_7_exercises>`", "[set 10.7](exercises/10_7_exercises.ipynb)"),
-        ("{ref}`least <why-10-5-bytes>` {term}`rounds <round>`", "[least](10_5_all_reduce.ipynb) rounds"),
-        ("{ref}`above <why-10-3-one-step>`", "above"),
-        ("{cite}`dean2004`", "(Dean and Ghemawat, 2004)"),
-        (
-            ":::{admonition} Hint 1\n:class: dropdown\nIs $x < y$?\n\n- no\n:::",
-            "<details>\n<summary><b>Hint 1</b></summary>\n\nIs $x < y$?\n\n- no\n\n</details>",
-        ),
-        (
-            ":::{admonition} Why\n:class: why\n:name: why-10-3-x\n\n*Statement.* {term}`all-reduce`\n:::\n\nMore.",
-            '<div class="alert alert-block alert-success">\n\n**Why**\n\n*Statement.* all-reduce\n\n</div>\n\nMore.',
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("written", "shown"), [
+    ("(here)=\nsee {doc}`10_5_network`", "see [10.5 On a network](10_5_network.ipynb)"),
+    ("{doc}`set 10.7 <exercises/10_7_exercises>`", "[set 10.7](exercises/10_7_exercises.ipynb)"),
+    ("{ref}`least <why-10-5-bytes>` {term}`rounds <round>`", "[least](10_5_all_reduce.ipynb) rounds"),
+    ("{ref}`above <why-10-3-one-step>`", "above"),
+    ("{cite}`dean2004`", "(Dean and Ghemawat, 2004)"),
+    (
+        ":::{admonition} Hint 1\n:class: dropdown\nIs $x < y$?\n\n- no\n:::",
+        "<details>\n<summary><b>Hint 1</b></summary>\n\nIs $x < y$?\n\n- no\n\n</details>",
+    ),
+    (
+        ":::{admonition} Why\n:class: why\n:name: why-10-3-x\n\n*Statement.* {term}`all-reduce`\n:::\n\nMore.",
+        '<div class="alert alert-block alert-success">\n\n**Why**\n\n*Statement.* all-reduce\n\n</div>\n\nMore.',
+    ),
+])  # fmt: skip
 def test_boxes_hints_and_references_become_plain_markdown(written: str, shown: str) -> None:
     assert portable.portable(written, LAB) == shown
 

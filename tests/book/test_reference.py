@@ -44,25 +44,19 @@ def test_parameters_are_listed_and_what_is_returned_or_raised_stands_alone() -> 
     Returns w. Raises ValueError for a bad x.
     """
     said = [
-        "Do it. Note: all.",
-        "x: (d,), the vector.",
-        "eta: a number, or a function.",
-        "K, b: whole numbers",
-    ]
-    said += ["H: another.", "Returns w. Raises ValueError for a bad x."]
+        "Do it. Note: all.", "x: (d,), the vector.", "eta: a number, or a function.", "K, b: whole numbers",
+        "H: another.", "Returns w. Raises ValueError for a bad x.",
+    ]  # fmt: skip
     assert read(doc, "x", "eta", "K", "b", "H") == [f"paragraph: {words}" for words in said]
 
 
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        ("F_k * x_i <= |w|^2 # [0, 1] and x_, `a`", "F_k * x_i <= |w|^2 # [0, 1] and x_, a"),
-        ("`code_k`s ``a*b``, *A Title Here*; $3 or {this}.", "code_ks a*b, A Title Here; $3 or {this}."),
-        ("1. is a number. B. is one, too", "1. is a number. B. is one, too"),
-        ("- 3 is less than 2", "- 3 is less than 2"),
-        (":x: and + y", ":x: and + y"),
-    ],
-)
+@pytest.mark.parametrize(("written", "shown"), [
+    ("F_k * x_i <= |w|^2 # [0, 1] and x_, `a`", "F_k * x_i <= |w|^2 # [0, 1] and x_, a"),
+    ("`code_k`s ``a*b``, *A Title Here*; $3 or {this}.", "code_ks a*b, A Title Here; $3 or {this}."),
+    ("1. is a number. B. is one, too", "1. is a number. B. is one, too"),
+    ("- 3 is less than 2", "- 3 is less than 2"),
+    (":x: and + y", ":x: and + y"),
+])  # fmt: skip
 def test_signs_of_restructuredtext_mean_themselves(written: str, shown: str) -> None:
     tree = publish_doctree(api_pages.inline(written, "labkit.none"), settings_overrides={"halt_level": 2})
     assert tree.astext() == shown

@@ -24,14 +24,11 @@ def test_every_sample_has_the_points_of_its_criteria_and_these_are_at_most_what_
         assert sum(given) == float(said) and all(x <= of for x, of in zip(given, most, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("seed", "said"),
-    [
-        (23, ("19 of 60", "at most 0.00067", "2.5 ms of a 130.6 ms step", "13.6 % wait, 9.2 %")),
-        (14, ("Everyone's noise",)),
-        (28, ("16 of 60", "up to 0.019", "129.04 ms", "1186.18", "12.39", "13.3 % wait")),
-    ],
-)
+@pytest.mark.parametrize(("seed", "said"), [
+    (23, ("19 of 60", "at most 0.00067", "2.5 ms of a 130.6 ms step", "13.6 % wait, 9.2 %")),
+    (14, ("Everyone's noise",)),
+    (28, ("16 of 60", "up to 0.019", "129.04 ms", "1186.18", "12.39", "13.3 % wait")),
+])  # fmt: skip
 def test_the_recordings_are_those_of_the_samples(seed, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     named: dict = {}

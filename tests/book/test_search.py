@@ -14,11 +14,9 @@ HOMES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "word, page",
-    [("lock-free", "10_4_without_a_lock"), ("allreduce_inplace", "api/collectives")],
-    ids=["a word of a lab", "a name of labkit"],
-)
+@pytest.mark.parametrize("word, page", [
+    ("lock-free", "10_4_without_a_lock"), ("allreduce_inplace", "api/collectives"),
+], ids=["a word of a lab", "a name of labkit"])  # fmt: skip
 def test_a_word_typed_into_the_search_field_finds_its_page(visiting: Any, word: str, page: str) -> None:
     with visiting("book/how_to.html") as seen:
         seen.page.keyboard.press("Control+k")

@@ -28,13 +28,9 @@ def averaging_misses(sizes, seed, at):
 
 
 @pytest.mark.settings(
-    {"sizes": (10, 40, 150, 600), "d": 5, "noise": 3.0, "stretch": 1},
-    {"sizes": (20, 80, 300, 1200)},
-    {"sizes": (150, 200, 200, 250)},
-    {"sizes": (30, 600), "d": 8},
-    {"noise": 0.3},
-    {"stretch": 3},
-)
+    {"sizes": (10, 40, 150, 600), "d": 5, "noise": 3.0, "stretch": 1}, {"sizes": (20, 80, 300, 1200)},
+    {"sizes": (150, 200, 200, 250)}, {"sizes": (30, 600), "d": 8}, {"noise": 0.3}, {"stretch": 3},
+)  # fmt: skip
 def test_10_1_averaging(verdict, seed, at):
     equal = averaging_misses([200] * 4, seed, at) < 1e-10
     unequal = averaging_misses(at.sizes, seed, at) < 1e-3 * at.noise

@@ -38,13 +38,9 @@ def test_10_3_bitwise(verdict, seed):
 
 
 @pytest.mark.settings(
-    {"spread": 0.2, "together": False},
-    {"spread": 0.05},
-    {"spread": 0.1},
-    {"spread": 0.35},
-    {"spread": 0.5},
+    {"spread": 0.2, "together": False}, {"spread": 0.05}, {"spread": 0.1}, {"spread": 0.35}, {"spread": 0.5},
     {"together": True, "verdict": "false"},
-)
+)  # fmt: skip
 def test_10_3_straggler_tax(verdict, seed, at):
     """E max of K times in closed form, or by an integral; and drawn, by workers that are slow independently, or together.
 

@@ -37,12 +37,9 @@ def test_10_4_scales(verdict, seed, at):
 
 
 @pytest.mark.settings(
-    {"K": 4, "slow": 4, "spread": 0.2, "U": 4000},
-    {"K": 8, "U": 8000},
-    {"K": 16, "slow": 8, "U": 20000},
-    {"slow": 10, "U": 8000},
-    {"spread": 0.5},
-)
+    {"K": 4, "slow": 4, "spread": 0.2, "U": 4000}, {"K": 8, "U": 8000}, {"K": 16, "slow": 8, "U": 20000},
+    {"slow": 10, "U": 8000}, {"spread": 0.5},
+)  # fmt: skip
 def test_10_4_staleness(verdict, seed, at):
     """Mean staleness of equal workers and with a slow one: is it K - 1, by which mean, and in how long a run?"""
     rng, K = np.random.default_rng(seed), at.K
@@ -66,13 +63,9 @@ def test_10_4_staleness(verdict, seed, at):
 
 
 @pytest.mark.settings(
-    {"K": 64, "kappa": 10, "d": 20, "target": 0.01},
-    {"kappa": 1.0},
-    {"kappa": 3, "d": 5},
-    {"kappa": 30, "target": 0.03},
-    {"K": 16},
-    {"d": 40, "target": 0.1},
-)
+    {"K": 64, "kappa": 10, "d": 20, "target": 0.01}, {"kappa": 1.0}, {"kappa": 3, "d": 5},
+    {"kappa": 30, "target": 0.03}, {"K": 16}, {"d": 40, "target": 0.1},
+)  # fmt: skip
 def test_10_4_scales_poorly(verdict, seed, at):
     """Is staleness the greater part, as factors go, of what is missing from K times? By simulated noise, ten repetitions and
     all rates side by side, on curvatures evenly apart, from other starts; workers alike take turns."""

@@ -47,13 +47,9 @@ def test_2_2_rule(verdict):
 
 
 @pytest.mark.settings(
-    {"K": 4, "T": 200, "tail": 1.0, "slow": 4},
-    {"K": 16},
-    {"T": 50},
-    {"tail": 2.0},
-    {"tail": 0.3, "K": 8},
+    {"K": 4, "T": 200, "tail": 1.0, "slow": 4}, {"K": 16}, {"T": 50}, {"tail": 2.0}, {"tail": 0.3, "K": 8},
     {"slow": 2, "K": 64},
-)
+)  # fmt: skip
 def test_2_2_faster(verdict, seed, at):
     """Is everything faster without a barrier? Fixed steps a worker, then a fixed number of gradients, by an event queue."""
     row = [20.0] * (at.K - 1) + [20.0 * at.slow]

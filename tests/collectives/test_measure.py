@@ -10,13 +10,10 @@ from labkit.network import Link, Sample, fit
 WHY = emulated.unavailable()
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("K", {"K": 1}), ("K", {"K": True}), ("K", {"K": 2.0}), ("rounds", {"rounds": 0}), ("repeats", {"repeats": 0}),
-        *(("sizes", {"sizes": sizes}) for sizes in [(), (64,), (64, 64, 4000), (2, 64, 4000)]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "settings"), [
+    ("K", {"K": 1}), ("K", {"K": True}), ("K", {"K": 2.0}), ("rounds", {"rounds": 0}), ("repeats", {"repeats": 0}),
+    *(("sizes", {"sizes": sizes}) for sizes in [(), (64,), (64, 64, 4000), (2, 64, 4000)]),
+])  # fmt: skip
 def test_what_makes_no_sense_is_refused_by_name_before_any_worker_starts(name, settings):
     with pytest.raises(ValueError, match=f"^{name} must "):
         measure_link(**settings)

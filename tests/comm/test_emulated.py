@@ -131,15 +131,12 @@ def test_it_works_without_privilege():
     assert "/ns/user" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    "settings,sentence",
-    [
-        ({"rate": 10}, r"rate must be a finite number >= 10000 and <= 5e\+09"),
-        ({"rate": float("nan")}, "rate must be"),
-        ({"rate": 1e8, "hosts": (0, 2)}, "numbered 0, 1"),
-        ({"rate": 1e8, "hosts": (0,)}, "hosts must name the host of each"),
-    ],
-)
+@pytest.mark.parametrize("settings,sentence", [
+    ({"rate": 10}, r"rate must be a finite number >= 10000 and <= 5e\+09"),
+    ({"rate": float("nan")}, "rate must be"),
+    ({"rate": 1e8, "hosts": (0, 2)}, "numbered 0, 1"),
+    ({"rate": 1e8, "hosts": (0,)}, "hosts must name the host of each"),
+])  # fmt: skip
 def test_bad_settings_are_refused_in_one_sentence(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         launch(lambda comm: 0, 2, world=Emulated(**settings))
@@ -151,12 +148,9 @@ def test_without_ip_or_tc_it_says_what_to_install(monkeypatch):
         launch(lambda comm: 0, 2, world=Emulated(1e8))
 
 
-@pytest.mark.parametrize(
-    "kernel,sentence",
-    [
-        ("'tc ... tbf' failed: Error: Specified qdisc kind is unknown.", "needs the tbf shaper"),
-        ("[Errno 1] Operation not permitted", "does not let you make network namespaces"),
-    ],
-)
+@pytest.mark.parametrize("kernel,sentence", [
+    ("'tc ... tbf' failed: Error: Specified qdisc kind is unknown.", "needs the tbf shaper"),
+    ("[Errno 1] Operation not permitted", "does not let you make network namespaces"),
+])  # fmt: skip
 def test_a_kernel_that_refuses_is_explained(kernel, sentence):
     assert sentence in emulated._explain(kernel)

@@ -111,23 +111,20 @@ def another_dtype(comm):
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize(
-    "f,K,kind,ranks,sentence",
-    [
-        (raises, 4, RankError, (2,), "rank 2 raised KeyError: 'no such shard'"),
-        (raises, 3, RankError, (2,), "# the line to show"),
-        (the_same_mistake_everywhere, 1, RankError, (0,), "AttributeError"),
-        (leaves_by_sys_exit, 2, RankError, (1,), "rank 1 "),
-        (skips_a_barrier, 4, Deadlock, (2,),
-         "rank 2 returned without joining synchronisation point 2 (barrier), in which ranks 0, 1 and 3 wait"),
-        (skips_an_all_reduce, 4, Deadlock, (1,),
-         "rank 1 returned without joining synchronisation point 3 (ring all-reduce of 8 float64)"),
-        (forgets_to_send, 3, Deadlock, (1,), "rank 1 returned without sending what rank 0 waits to receive from it"),
-        (all_send_first, 3, Deadlock, (0, 1, 2), "wait for one another in a circle"),
-        (one_more_element, 4, Mismatch, (2,), "rank 2 came to ring all-reduce of 101 float64"),
-        (another_dtype, 4, Mismatch, (2,), "rank 2 came to ring all-reduce of 100 float32"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("f,K,kind,ranks,sentence", [
+    (raises, 4, RankError, (2,), "rank 2 raised KeyError: 'no such shard'"),
+    (raises, 3, RankError, (2,), "# the line to show"),
+    (the_same_mistake_everywhere, 1, RankError, (0,), "AttributeError"),
+    (leaves_by_sys_exit, 2, RankError, (1,), "rank 1 "),
+    (skips_a_barrier, 4, Deadlock, (2,),
+     "rank 2 returned without joining synchronisation point 2 (barrier), in which ranks 0, 1 and 3 wait"),
+    (skips_an_all_reduce, 4, Deadlock, (1,),
+     "rank 1 returned without joining synchronisation point 3 (ring all-reduce of 8 float64)"),
+    (forgets_to_send, 3, Deadlock, (1,), "rank 1 returned without sending what rank 0 waits to receive from it"),
+    (all_send_first, 3, Deadlock, (0, 1, 2), "wait for one another in a circle"),
+    (one_more_element, 4, Mismatch, (2,), "rank 2 came to ring all-reduce of 101 float64"),
+    (another_dtype, 4, Mismatch, (2,), "rank 2 came to ring all-reduce of 100 float32"),
+])  # fmt: skip
 def test_in_both_worlds_the_one_who_is_wrong_is_named_and_nobody_who_waits(
     world, f, K, kind, ranks, sentence
 ):
@@ -244,17 +241,14 @@ def too_busy_for_torchs_own(comm):
     dist.all_reduce(torch.ones(4))
 
 
-@pytest.mark.parametrize(
-    "f,line,sentence",
-    [
-        (loops, "# round and round|pass", "rank 1 was still running at the deadline of 1.5 s"),
-        (sleeps_in_c, "# asleep here", "rank 1 was still running at the deadline of 1.5 s"),
-        (skips_torchs_own, "# waits for rank 1",
-         "rank 1 returned without joining the torch.distributed call in which ranks 0 and 2 wait"),
-        (too_busy_for_torchs_own, "# too busy",
-         "rank 1 was still running its own code without joining the torch.distributed call"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("f,line,sentence", [
+    (loops, "# round and round|pass", "rank 1 was still running at the deadline of 1.5 s"),
+    (sleeps_in_c, "# asleep here", "rank 1 was still running at the deadline of 1.5 s"),
+    (skips_torchs_own, "# waits for rank 1",
+     "rank 1 returned without joining the torch.distributed call in which ranks 0 and 2 wait"),
+    (too_busy_for_torchs_own, "# too busy",
+     "rank 1 was still running its own code without joining the torch.distributed call"),
+])  # fmt: skip
 def test_at_the_deadline_the_rank_that_keeps_the_others_is_named_with_its_line(f, line, sentence):
     with Processes().ready(3) as pool:  # to start workers, and to import this file, takes seconds
         launch(stands_ready, 3, world=Processes(pool=pool))
@@ -266,19 +260,16 @@ def test_at_the_deadline_the_rank_that_keeps_the_others_is_named_with_its_line(f
 # -- refused at the door --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "error,sentence,K,settings",
-    [
-        (ValueError, "K must be", 0, {}),
-        (ValueError, "K must be", 2.0, {}),
-        (ValueError, "K must be", True, {}),
-        (ValueError, "world must be", 2, {"world": "mars"}),
-        (ValueError, "timeout_s must be", 2, {"timeout_s": 0}),
-        (ValueError, "timeout_s must be", 2, {"timeout_s": float("nan")}),
-        (LaunchError, "can host", 100_000, {}),
-        (LaunchError, "needs a GPU for each of the 64 ranks", 64, {"world": Processes(backend="nccl")}),
-    ],
-)
+@pytest.mark.parametrize("error,sentence,K,settings", [
+    (ValueError, "K must be", 0, {}),
+    (ValueError, "K must be", 2.0, {}),
+    (ValueError, "K must be", True, {}),
+    (ValueError, "world must be", 2, {"world": "mars"}),
+    (ValueError, "timeout_s must be", 2, {"timeout_s": 0}),
+    (ValueError, "timeout_s must be", 2, {"timeout_s": float("nan")}),
+    (LaunchError, "can host", 100_000, {}),
+    (LaunchError, "needs a GPU for each of the 64 ranks", 64, {"world": Processes(backend="nccl")}),
+])  # fmt: skip
 def test_a_launch_that_makes_no_sense_is_refused(error, sentence, K, settings):
     assert sentence in str(within(10, error, lambda comm: 0, K, **settings))
 

@@ -102,37 +102,31 @@ def test_large_numbers_do_not_overflow_on_the_way(big):
 
 
 @pytest.mark.parametrize("c", ALL, ids=str)
-@pytest.mark.parametrize(
-    "x, says",
-    [
-        (np.array([]), "at least one number, got shape \\(0,\\)"),
-        (np.zeros((2, 2)), "vector of at least one number, got shape \\(2, 2\\)"),
-        ([1.0], "numpy vector .*, got list"),
-        (np.array([1, 2]), "x must hold float32 or float64, got int64"),
-        (np.array([1.0, np.nan, np.inf]), "finite to be compressed, got NaN or infinity in 2 of 3 places"),
-    ],
-)
+@pytest.mark.parametrize("x, says", [
+    (np.array([]), "at least one number, got shape \\(0,\\)"),
+    (np.zeros((2, 2)), "vector of at least one number, got shape \\(2, 2\\)"),
+    ([1.0], "numpy vector .*, got list"),
+    (np.array([1, 2]), "x must hold float32 or float64, got int64"),
+    (np.array([1.0, np.nan, np.inf]), "finite to be compressed, got NaN or infinity in 2 of 3 places"),
+])  # fmt: skip
 def test_what_can_not_be_compressed_is_refused_in_one_sentence(c, x, says):
     with pytest.raises(ValueError, match=says):
         c.encode(x, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        *[
-            (lambda k=k: TopK(k), "k must be a whole number >= 1")
-            for k in (0, -1, 0.0, 1.5, np.nan, True, "3", None)
-        ],
-        *[(lambda s=s: QSGD(s), "s must be a whole number from 1 to 127") for s in (0, 128, 2.0)],
-        (lambda: QSGD(3, bucket=0), "bucket must be a whole number"),
-        (
-            lambda: RandomK(4).encode(np.ones(3), np.random.default_rng(0)),
-            "k must be at most the d = 3 coordinates",
-        ),
-        (lambda: RandomK(1).decode(np.ones(1), 3, float), "rng must be given"),
+@pytest.mark.parametrize(("make", "says"), [
+    *[
+        (lambda k=k: TopK(k), "k must be a whole number >= 1")
+        for k in (0, -1, 0.0, 1.5, np.nan, True, "3", None)
     ],
-)
+    *[(lambda s=s: QSGD(s), "s must be a whole number from 1 to 127") for s in (0, 128, 2.0)],
+    (lambda: QSGD(3, bucket=0), "bucket must be a whole number"),
+    (
+        lambda: RandomK(4).encode(np.ones(3), np.random.default_rng(0)),
+        "k must be at most the d = 3 coordinates",
+    ),
+    (lambda: RandomK(1).decode(np.ones(1), 3, float), "rng must be given"),
+])  # fmt: skip
 def test_nonsense_is_refused(make, says):
     with pytest.raises(ValueError, match=says):
         make()

@@ -56,11 +56,9 @@ def test_where_coordinates_are_sent_whole_the_books_balance_bit_for_bit(c, dtype
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
-    "scheme",
-    [ErrorFeedback(Sign()), ErrorFeedback(QSGD(3)), ErrorFeedback(TopK(3)), PowerSGD(((6, 10),), r=1)],
-    ids=str,
-)
+@pytest.mark.parametrize("scheme", [
+    ErrorFeedback(Sign()), ErrorFeedback(QSGD(3)), ErrorFeedback(TopK(3)), PowerSGD(((6, 10),), r=1),
+], ids=str)  # fmt: skip
 def test_to_the_last_bit_of_every_step_nothing_is_lost_but_two_roundings_that_are_known(scheme, dtype):
     gs = gradients(dtype)
     given, sent, rounded = np.zeros((3, gs.shape[1]), dtype=object)

@@ -4,13 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
+import grading_fakes as f
 import nbformat
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import grading_fakes as f
 
 from labkit_book.grader.assignment import assign_inplace, main
 from labkit_book.problems import exercise_set

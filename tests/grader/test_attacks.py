@@ -4,19 +4,16 @@ Most of it is data, in ``attacks.toml``: the first attack of each kind is tried 
 """
 
 import os
-import sys
 import textwrap
 import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import grading_fakes as f
 import numpy as np
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import grading_fakes as f
 
 import labkit
 from labkit_book.grader import zygote

@@ -4,15 +4,11 @@ import csv
 import html.parser
 import json
 import os
-import sys
 import time
-from pathlib import Path
 
+import grading_fakes as f
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import grading_fakes as f
 
 from labkit_book.grader import batch
 from labkit_book.grader.batch import Graders, Lost, Plan, flag_all, in_processes

@@ -11,10 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import grading_fakes as f
+import pytest
 
 from labkit_book.grader import __main__ as cli
 from labkit_book.grader import batch
@@ -189,17 +187,14 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_when_run_again(quic
     assert [row["submission"] for row in recorded(out)][: len(there)] == there and len(totals(out)) == 6
 
 
-@pytest.mark.parametrize(
-    "args, why",
-    [
-        (("nowhere",), "nowhere' cannot be read"),
-        (("EMPTY",), "nothing to grade"),
-        (("IN", "--key", "EMPTY"), "key must be a folder"),
-        (("IN", "--exercise-s", "0"), "exercise_s must be a finite number > 0"),
-        (("IN", "--jobs", "0"), "jobs must be a whole number >= 1"),
-        (("IN", "--seed", "-1"), "seed must be a whole number >= 0, got -1"),
-    ],
-)
+@pytest.mark.parametrize("args, why", [
+    (("nowhere",), "nowhere' cannot be read"),
+    (("EMPTY",), "nothing to grade"),
+    (("IN", "--key", "EMPTY"), "key must be a folder"),
+    (("IN", "--exercise-s", "0"), "exercise_s must be a finite number > 0"),
+    (("IN", "--jobs", "0"), "jobs must be a whole number >= 1"),
+    (("IN", "--seed", "-1"), "seed must be a whole number >= 0, got -1"),
+])  # fmt: skip
 def test_a_wrong_call_is_refused_in_a_sentence(folder, tmp_path, args, why, capsys):
     (tmp_path / "empty").mkdir()
     names = {"EMPTY": str(tmp_path / "empty"), "IN": str(folder)}

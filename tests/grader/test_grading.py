@@ -2,14 +2,10 @@
 
 import pkgutil
 import re
-import sys
-from pathlib import Path
 
+import grading_fakes as f
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import grading_fakes as f
 
 import labkit_book.problems.sets
 from labkit_book.grader.grading import grade_one

@@ -8,11 +8,9 @@ import time
 import tomllib
 from pathlib import Path
 
+import grading_fakes as f
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import grading_fakes as f
 
 from labkit_book.grader.batch import Graders, Plan
 from labkit_book.grader.collect import Submission
@@ -205,14 +203,11 @@ def test_the_check_withholds_what_the_grader_withholds_and_gives_it_back():
     assert "bytes" not in vars(type(ring)) and ring.bytes(2, 4, 8).tolist()
 
 
-@pytest.mark.parametrize(
-    "body,status,said",
-    [
-        ("if n > 1:\n        return n", "wrong", "does a branch lack its return? (n = 1)"),
-        ("return {'a': n, 'b': None, 'c': [None, None]}", "todo", "not there yet: 'b', 'c'"),
-        ("return {'a': None, 'b': ...}", "todo", "is the return missing?"),
-    ],
-)
+@pytest.mark.parametrize("body,status,said", [
+    ("if n > 1:\n        return n", "wrong", "does a branch lack its return? (n = 1)"),
+    ("return {'a': n, 'b': None, 'c': [None, None]}", "todo", "not there yet: 'b', 'c'"),
+    ("return {'a': None, 'b': ...}", "todo", "is the return missing?"),
+])  # fmt: skip
 def test_one_none_among_many_is_named_in_both(z, tmp_path, body, status, said):
     def cases(rng):
         for n in (3, 2, 1):

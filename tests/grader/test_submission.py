@@ -7,12 +7,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import grading_fakes as f
+import pytest
 
 from labkit_book.grader.collect import MOST_OF_STUDENT, Unreadable, collect, read_cells
 from labkit_book.grader.submission import Released, sets_of
@@ -193,27 +190,21 @@ def test_the_set_is_told_by_marks_and_checks_and_never_by_the_file():
 # -- what is no notebook --
 
 
-@pytest.mark.parametrize(
-    "data, why",
-    [
-        (b" \n", "empty"),
-        (json.dumps(f.released("2.2")).encode()[:5000], "no text in JSON"),
-        (b"\xff\xfe\x00\x01" * 9, "no text in JSON"),
-        (b"[" * 200_000, "no text in JSON"),
-        (b"[]", "format 4"),
-        (b'{"nbformat": 3, "worksheets": []}', "format 4"),
-        (b'{"nbformat": 4}', "no cells"),
-        (b'{"nbformat": 4, "cells": []}', "no cells"),
-        (b'{"nbformat": 4, "cells": [7]}', "cell 1"),
-        (b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": [3]}]}', "cell 1"),
-        (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "cell 1"),
-        (
-            json.dumps({"nbformat": 4, "cells": [f.code("1" + "<1" * 20_000)] * 24}).encode(),
-            "characters of code",
-        ),
-        (json.dumps({"nbformat": 4, "cells": [f.code("")] * 1001}).encode(), "cells"),
-    ],
-)
+@pytest.mark.parametrize("data, why", [
+    (b" \n", "empty"),
+    (json.dumps(f.released("2.2")).encode()[:5000], "no text in JSON"),
+    (b"\xff\xfe\x00\x01" * 9, "no text in JSON"),
+    (b"[" * 200_000, "no text in JSON"),
+    (b"[]", "format 4"),
+    (b'{"nbformat": 3, "worksheets": []}', "format 4"),
+    (b'{"nbformat": 4}', "no cells"),
+    (b'{"nbformat": 4, "cells": []}', "no cells"),
+    (b'{"nbformat": 4, "cells": [7]}', "cell 1"),
+    (b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": [3]}]}', "cell 1"),
+    (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "cell 1"),
+    (json.dumps({"nbformat": 4, "cells": [f.code("1" + "<1" * 20_000)] * 24}).encode(), "characters of code"),
+    (json.dumps({"nbformat": 4, "cells": [f.code("")] * 1001}).encode(), "cells"),
+])  # fmt: skip
 def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(data, why):
     with pytest.raises(Unreadable, match=why):
         read(data)

@@ -73,15 +73,12 @@ def test_a_budget_ends_the_run_and_what_comes_late_is_dropped():
     assert sum(len(read) for read in workers) == 30 + K - 1  # the last one used is nobody's next
 
 
-@pytest.mark.parametrize(
-    "changes,words",
-    [
-        ({"K": 0}, "K must be at least 2 ranks, the server and a worker, got 1"),
-        ({"policy": Synchronous(backups=1)}, r"policy must be .*, got Synchronous\(backups=1\)"),
-        ({"budget": 0}, "budget must be a whole number >= 1, got 0"),
-        ({"eta": 1e300}, "diverged: w is not finite after step"),
-    ],
-)
+@pytest.mark.parametrize("changes,words", [
+    ({"K": 0}, "K must be at least 2 ranks, the server and a worker, got 1"),
+    ({"policy": Synchronous(backups=1)}, r"policy must be .*, got Synchronous\(backups=1\)"),
+    ({"budget": 0}, "budget must be a whole number >= 1, got 0"),
+    ({"eta": 1e300}, "diverged: w is not finite after step"),
+])  # fmt: skip
 def test_bad_input_is_refused_in_one_sentence(changes, words):
     with pytest.raises(RankError, match=words):
         run(**{"policy": Asynchronous(), **changes})

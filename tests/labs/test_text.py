@@ -28,14 +28,11 @@ def test_windows_are_text_and_their_targets_are_one_character_later():
     assert starts == set(range(43))  # the last window's last target is the last character
 
 
-@pytest.mark.parametrize(
-    "call,says",
-    [
-        (lambda: shakespeare().encode("né"), "text must be of the vocabulary's characters, got 'é'"),
-        (lambda: windows(np.arange(5), 5, 1, np.random.default_rng(0)), "ids must be more than length = 5"),
-        (lambda: windows(np.arange(5), 2, 0, np.random.default_rng(0)), "b must be a whole number >= 1"),
-    ],
-)
+@pytest.mark.parametrize("call,says", [
+    (lambda: shakespeare().encode("né"), "text must be of the vocabulary's characters, got 'é'"),
+    (lambda: windows(np.arange(5), 5, 1, np.random.default_rng(0)), "ids must be more than length = 5"),
+    (lambda: windows(np.arange(5), 2, 0, np.random.default_rng(0)), "b must be a whole number >= 1"),
+])  # fmt: skip
 def test_bad_input_is_refused_at_the_call(call, says):
     with pytest.raises(ValueError, match=says):
         call()

@@ -32,17 +32,14 @@ def test_a_flat_line_has_no_critical_batch():
     assert fit_hyperbola([1, 2, 4], [10, 11, 12]).B_crit == 0.0
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: Hyperbola(0, 1), "S_min must be a finite number > 0, got 0"),
-        (lambda: Hyperbola(1, -1), "B_crit must be a finite number >= 0, got -1"),
-        (lambda: Hyperbola(1, 1).steps(0), "B must be finite and > 0, got 0"),
-        (lambda: fit_hyperbola([1, 1], [2, 3]), "B and S must be equally long, with two different B"),
-        (lambda: fit_hyperbola([1, 2], [np.nan, 3]), "S must be finite and > 0"),
-        (lambda: fit_hyperbola([1, 2, 4], [100, 45, 20]), "S must level off"),
-    ],
-)
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda: Hyperbola(0, 1), "S_min must be a finite number > 0, got 0"),
+    (lambda: Hyperbola(1, -1), "B_crit must be a finite number >= 0, got -1"),
+    (lambda: Hyperbola(1, 1).steps(0), "B must be finite and > 0, got 0"),
+    (lambda: fit_hyperbola([1, 1], [2, 3]), "B and S must be equally long, with two different B"),
+    (lambda: fit_hyperbola([1, 2], [np.nan, 3]), "S must be finite and > 0"),
+    (lambda: fit_hyperbola([1, 2, 4], [100, 45, 20]), "S must level off"),
+])  # fmt: skip
 def test_bad_input_is_refused(call, said):
     with pytest.raises(ValueError, match=said):
         call()

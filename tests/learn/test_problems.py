@@ -71,16 +71,13 @@ def test_gradient_sums_add_up_over_any_partition(name, data):
 
 
 @every
-@pytest.mark.parametrize(
-    "idx, says",
-    [
-        ([], "idx must hold at least one example"),
-        ([0, 24], "idx must be from 0 to 23, got 0 to 24"),
-        ([-1], "idx must be from 0"),
-        (np.ones(N, dtype=bool), "list of example numbers"),  # a mask would be miscounted
-        ([[0, 1]], "list of example numbers"),
-    ],
-)
+@pytest.mark.parametrize("idx, says", [
+    ([], "idx must hold at least one example"),
+    ([0, 24], "idx must be from 0 to 23, got 0 to 24"),
+    ([-1], "idx must be from 0"),
+    (np.ones(N, dtype=bool), "list of example numbers"),  # a mask would be miscounted
+    ([[0, 1]], "list of example numbers"),
+])  # fmt: skip
 def test_bad_example_numbers_and_weights_are_refused(name, idx, says):
     problem = make(name)
     with pytest.raises(ValueError, match=says):
@@ -92,21 +89,18 @@ def test_bad_example_numbers_and_weights_are_refused(name, idx, says):
 X = np.ones((3, 2))
 
 
-@pytest.mark.parametrize(
-    "call, says",
-    [
-        (lambda: LeastSquares(X, [1.0, 2.0]), r"y must have shape \(3,\)"),
-        (lambda: LeastSquares(np.ones((0, 2)), []), "N, p >= 1"),
-        (lambda: LeastSquares(X * np.inf, [0, 1, 1]), "must be finite"),
-        (lambda: MLP(X, [0, 1, np.nan], 2, 2), "must be finite"),
-        (lambda: MLP(X, [0, 0.5, 1], 2, 2), "labels from 0 to 1"),
-        (lambda: MLP(X, [0, 1, 2], 2, 2), "labels from 0 to 1"),
-        (lambda: MLP(X, [0, 1, 1], [3, 0], 2), "hidden must"),
-        (lambda: MLP(X, [0, 0, 0], 2, 1), "classes must"),
-        (lambda: MLP(X, [0, 1, 1], 2, 2, "sigmoid"), "activation must be one of tanh, relu"),
-        (lambda: linear_data(0, 2, np.random.default_rng(0)), "N must"),
-    ],
-)
+@pytest.mark.parametrize("call, says", [
+    (lambda: LeastSquares(X, [1.0, 2.0]), r"y must have shape \(3,\)"),
+    (lambda: LeastSquares(np.ones((0, 2)), []), "N, p >= 1"),
+    (lambda: LeastSquares(X * np.inf, [0, 1, 1]), "must be finite"),
+    (lambda: MLP(X, [0, 1, np.nan], 2, 2), "must be finite"),
+    (lambda: MLP(X, [0, 0.5, 1], 2, 2), "labels from 0 to 1"),
+    (lambda: MLP(X, [0, 1, 2], 2, 2), "labels from 0 to 1"),
+    (lambda: MLP(X, [0, 1, 1], [3, 0], 2), "hidden must"),
+    (lambda: MLP(X, [0, 0, 0], 2, 1), "classes must"),
+    (lambda: MLP(X, [0, 1, 1], 2, 2, "sigmoid"), "activation must be one of tanh, relu"),
+    (lambda: linear_data(0, 2, np.random.default_rng(0)), "N must"),
+])  # fmt: skip
 def test_what_cannot_be_learned_from_is_refused(call, says):
     with pytest.raises(ValueError, match=says):
         call()

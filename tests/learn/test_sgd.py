@@ -81,16 +81,13 @@ def test_divergence_names_the_step_and_the_rate():
     assert (copy.step, copy.eta, str(copy)) == (t, 5.0, str(caught.value))
 
 
-@pytest.mark.parametrize(
-    "w0, eta, says",
-    [
-        (np.zeros(3), lambda t: -1.0, "eta must be finite and >= 0"),
-        (np.zeros(3), np.nan, "eta must be finite and >= 0"),
-        (np.zeros(4), 0.1, "w0 must be 3 finite numbers"),
-        ([0, np.nan, 0], 0.1, "w0 must be 3 finite numbers"),
-        (["a", "b", "c"], 0.1, "w0 must be 3 finite numbers"),
-    ],
-)
+@pytest.mark.parametrize("w0, eta, says", [
+    (np.zeros(3), lambda t: -1.0, "eta must be finite and >= 0"),
+    (np.zeros(3), np.nan, "eta must be finite and >= 0"),
+    (np.zeros(4), 0.1, "w0 must be 3 finite numbers"),
+    ([0, np.nan, 0], 0.1, "w0 must be 3 finite numbers"),
+    (["a", "b", "c"], 0.1, "w0 must be 3 finite numbers"),
+])  # fmt: skip
 def test_a_rate_or_start_that_does_not_fit_is_refused(w0, eta, says):
     with pytest.raises(ValueError, match=says):
         sgd(problem, w0, eta, [None])

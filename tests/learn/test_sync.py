@@ -71,17 +71,14 @@ def test_real_processes_take_the_simulated_steps():
     np.testing.assert_array_equal(simulated.results, real.results)
 
 
-@pytest.mark.parametrize(
-    "shards, T, w0, says",
-    [
-        ([[[0]], [[0], [1]]], None, np.zeros(5), "shards must hold K = 1 shards a step, got 2 at step 1"),
-        (lambda t, rank: [0], None, np.zeros(5), "T must be given"),
-        ([[[0]]], 2, np.zeros(5), "T must be at most the 1 steps"),
-        ([[[0]]], None, np.zeros(4), "w0 must be 5"),
-        ([[[0]], [[]]], None, np.zeros(5), "shards must hold an example at every step, got none at step 1"),
-        ([[[96]]], None, np.zeros(5), "idx must be from 0 to 95"),
-    ],
-)
+@pytest.mark.parametrize("shards, T, w0, says", [
+    ([[[0]], [[0], [1]]], None, np.zeros(5), "shards must hold K = 1 shards a step, got 2 at step 1"),
+    (lambda t, rank: [0], None, np.zeros(5), "T must be given"),
+    ([[[0]]], 2, np.zeros(5), "T must be at most the 1 steps"),
+    ([[[0]]], None, np.zeros(4), "w0 must be 5"),
+    ([[[0]], [[]]], None, np.zeros(5), "shards must hold an example at every step, got none at step 1"),
+    ([[[96]]], None, np.zeros(5), "idx must be from 0 to 95"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(shards, T, w0, says):
     with pytest.raises(RankError, match=says):
         launch(sync_sgd, 1, LEAST, w0, 0.1, shards, ring.allreduce, T=T)

@@ -93,18 +93,15 @@ def test_intervals_hold_the_true_link_about_as_often_as_they_say(m, disturbed):
 _rng = np.random.default_rng(10)
 
 
-@pytest.mark.parametrize(
-    ("samples", "why"),
-    [
-        ([], "at least three, got 0"),
-        (measured(_rng, 2), "got 2"),
-        ([Sample(ring, 4, 1e6, s) for s in (0.01, 0.011, 0.0105, 0.0101)], "must determine"),
-        ([Sample(ring, 4, 1e6, 0.01)] * 3, "must determine"),
-        ([Sample(tree, 4, 0, 1e-4 * i) for i in (1, 2, 3)], "must determine"),
-        (measured(_rng, 12, sizes=(0, 1)), "must determine 1/beta.*measure longer vectors"),
-        (measured(_rng, 12, sizes=(8, 9)), "must determine alpha.*measure shorter vectors"),
-    ],
-)
+@pytest.mark.parametrize(("samples", "why"), [
+    ([], "at least three, got 0"),
+    (measured(_rng, 2), "got 2"),
+    ([Sample(ring, 4, 1e6, s) for s in (0.01, 0.011, 0.0105, 0.0101)], "must determine"),
+    ([Sample(ring, 4, 1e6, 0.01)] * 3, "must determine"),
+    ([Sample(tree, 4, 0, 1e-4 * i) for i in (1, 2, 3)], "must determine"),
+    (measured(_rng, 12, sizes=(0, 1)), "must determine 1/beta.*measure longer vectors"),
+    (measured(_rng, 12, sizes=(8, 9)), "must determine alpha.*measure shorter vectors"),
+])  # fmt: skip
 def test_samples_that_determine_too_little_are_refused_by_what_they_lack(samples, why):
     with pytest.raises(ValueError, match=f"samples must .*{why}" if "must" not in why else why):
         fit(samples)

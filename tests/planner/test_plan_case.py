@@ -20,24 +20,21 @@ CASE = Case(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "changes,says",
-    [
-        ({"parameters": "25.6M"}, "^parameters must be a whole number >= 1, got '25.6M'"),
-        ({"example_s": math.nan}, "^example_s must be a finite number > 0, got nan"),
-        ({"alpha_s": -1.0}, "^alpha_s must be a finite number >= 0, got -1.0"),
-        ({"backward_share": 2}, "^backward_share must be a finite number .* <= 1"),
-        ({"beta_bytes_per_s": None}, "^beta_bytes_per_s must be given, or sweep"),
-        ({"allreduce": "torus"}, "^allreduce must be one of best, ring, halving"),
-        ({"inside_alpha_s": 0.0}, "together, got only inside_alpha_s"),
-        ({"mtbf_s": 1e6, "checkpoint_s": 1.0}, "together, got only mtbf_s and checkpoint_s"),
-        ({"S_min_steps": None, "B_crit_examples": None}, "or total_examples must be given, got neither"),
-        ({"passes": 33}, "^passes must be at most b_examples = 32, got 33"),
-        ({"measured": [(2, math.inf)]}, "^measured seconds must be"),
-        ({"methods": ["ssp:3", "ssp:3"]}, "each with a name of its own"),
-        ({"K_workers": [2, 0]}, "^K_workers must be a whole number >= 1, got 0"),
-    ],
-)
+@pytest.mark.parametrize("changes,says", [
+    ({"parameters": "25.6M"}, "^parameters must be a whole number >= 1, got '25.6M'"),
+    ({"example_s": math.nan}, "^example_s must be a finite number > 0, got nan"),
+    ({"alpha_s": -1.0}, "^alpha_s must be a finite number >= 0, got -1.0"),
+    ({"backward_share": 2}, "^backward_share must be a finite number .* <= 1"),
+    ({"beta_bytes_per_s": None}, "^beta_bytes_per_s must be given, or sweep"),
+    ({"allreduce": "torus"}, "^allreduce must be one of best, ring, halving"),
+    ({"inside_alpha_s": 0.0}, "together, got only inside_alpha_s"),
+    ({"mtbf_s": 1e6, "checkpoint_s": 1.0}, "together, got only mtbf_s and checkpoint_s"),
+    ({"S_min_steps": None, "B_crit_examples": None}, "or total_examples must be given, got neither"),
+    ({"passes": 33}, "^passes must be at most b_examples = 32, got 33"),
+    ({"measured": [(2, math.inf)]}, "^measured seconds must be"),
+    ({"methods": ["ssp:3", "ssp:3"]}, "each with a name of its own"),
+    ({"K_workers": [2, 0]}, "^K_workers must be a whole number >= 1, got 0"),
+])  # fmt: skip
 def test_bad_input_is_refused_in_one_sentence(changes, says):
     with pytest.raises(ValueError, match=says):
         replace(CASE, **changes)
@@ -68,14 +65,11 @@ def test_a_job_file_makes_the_case_that_its_fields_make():
     assert case == Case(**{**file, "methods": [parse_method(each) for each in file["methods"]]})
 
 
-@pytest.mark.parametrize(
-    "text,says",
-    [
-        ("parameters: 25M", "the job file must be JSON, but Expecting value"),
-        ("[1]", "the job file must be an object with some of parameters, "),
-        ('{"paramters": 5}', "the job file must be an object .*, got {\"paramters\": 5}"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text,says", [
+    ("parameters: 25M", "the job file must be JSON, but Expecting value"),
+    ("[1]", "the job file must be an object with some of parameters, "),
+    ('{"paramters": 5}', "the job file must be an object .*, got {\"paramters\": 5}"),
+])  # fmt: skip
 def test_what_is_no_job_file_gets_a_sentence(text, says):
     with pytest.raises(ValueError, match=says):
         job_file(text)
@@ -113,14 +107,11 @@ def test_what_has_no_price_is_refused():
 # -- quantities -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "text,unit,value",
-    [
-        ("25Gbit/s", "B/s", 25e9 / 8), ("25 Gbps", "B/s", 25e9 / 8), ("3.125GB/s", "B/s", 3.125e9),
-        ("100 Mbit/s", "B/s", 12.5e6), ("20us", "s", 20e-6), ("20 µs", "s", 20e-6), ("3ms", "s", 3e-3), ("0.5s", "s", 0.5),
-        ("25.6M", "", 25_600_000), ("7B", "", 7e9), ("340k", "", 340_000), ("1e6", "", 10**6), ("80GB", "B", 80e9),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text,unit,value", [
+    ("25Gbit/s", "B/s", 25e9 / 8), ("25 Gbps", "B/s", 25e9 / 8), ("3.125GB/s", "B/s", 3.125e9),
+    ("100 Mbit/s", "B/s", 12.5e6), ("20us", "s", 20e-6), ("20 µs", "s", 20e-6), ("3ms", "s", 3e-3), ("0.5s", "s", 0.5),
+    ("25.6M", "", 25_600_000), ("7B", "", 7e9), ("340k", "", 340_000), ("1e6", "", 10**6), ("80GB", "B", 80e9),
+])  # fmt: skip
 def test_quantities_are_what_they_say(text, unit, value):
     assert read(text, unit) == value
 

@@ -78,18 +78,15 @@ def test_doubts_about_a_sweep_are_warnings(capsys):
     assert "Warning: 0 sizes were measured with K = 8" in out and "Warning: sizes left out with K = 16" in out
 
 
-@pytest.mark.parametrize(
-    "argv,says",
-    [
-        (["--K", "8"], "--parameters must be given"),
-        (WHOLE[:10], "S_min_steps and --critical-batch or --examples must be given, got neither"),
-        ([*WHOLE, "--parameters", "25.6"], "--parameters must be a whole number >= 1, got 25.6"),
-        ([*WHOLE, "--network", "25Gbit"], "--network must be a rate such as 25Gbit/s or 3.125GB/s, got '25Gbit'"),
-        ([*WHOLE, "--memory", "1MB"], "sync with K = 1: does not fit"),
-        ([*WHOLE, "--from", "/no/such/file"], "No such file or directory: '/no/such/file'"),
-        (["--example", "--from", "job.json"], "--example and --from are two jobs"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("argv,says", [
+    (["--K", "8"], "--parameters must be given"),
+    (WHOLE[:10], "S_min_steps and --critical-batch or --examples must be given, got neither"),
+    ([*WHOLE, "--parameters", "25.6"], "--parameters must be a whole number >= 1, got 25.6"),
+    ([*WHOLE, "--network", "25Gbit"], "--network must be a rate such as 25Gbit/s or 3.125GB/s, got '25Gbit'"),
+    ([*WHOLE, "--memory", "1MB"], "sync with K = 1: does not fit"),
+    ([*WHOLE, "--from", "/no/such/file"], "No such file or directory: '/no/such/file'"),
+    (["--example", "--from", "job.json"], "--example and --from are two jobs"),
+])  # fmt: skip
 def test_bad_input_gets_one_sentence_and_status_2(capsys, argv, says):
     status, out, err = said(capsys, *argv)
     assert status == 2 and not out

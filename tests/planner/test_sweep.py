@@ -24,20 +24,17 @@ def test_a_layout_is_read_by_its_headings(text, K):
     assert found[0] == (K, 8, pytest.approx(20e-6)) and found[-1] == (K, 1 << 30, pytest.approx(10e-3))
 
 
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ("", "got 0 ranks and 0 rows"),
-        ("hello\nworld", "got 0 ranks and 0 rows"),
-        (NCCL.replace("all_reduce_perf", "all_gather_perf"), "but it is of all_gather_perf"),
-        ("\n".join(line for line in NCCL.splitlines() if "Rank" not in line), "with its head, .* got 0 ranks and 6"),
-        ("\n".join(line for line in NCCL.splitlines() if "#" in line), "got 16 ranks and 0 rows"),
-        (NCCL.replace("    20.00  ", "   -20.00  ", 1), "times > 0 us, got '-20.00'"),
-        (NCCL.replace("0.00       0 ", "0.00       7 ", 1), "of 8 bytes 7 are #wrong"),
-        ('{"measured": null}', "measured.allreduce.points"),
-        ('{"measured": ', "must be labkit doctor"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "match"), [
+    ("", "got 0 ranks and 0 rows"),
+    ("hello\nworld", "got 0 ranks and 0 rows"),
+    (NCCL.replace("all_reduce_perf", "all_gather_perf"), "but it is of all_gather_perf"),
+    ("\n".join(line for line in NCCL.splitlines() if "Rank" not in line), "with its head, .* got 0 ranks and 6"),
+    ("\n".join(line for line in NCCL.splitlines() if "#" in line), "got 16 ranks and 0 rows"),
+    (NCCL.replace("    20.00  ", "   -20.00  ", 1), "times > 0 us, got '-20.00'"),
+    (NCCL.replace("0.00       0 ", "0.00       7 ", 1), "of 8 bytes 7 are #wrong"),
+    ('{"measured": null}', "measured.allreduce.points"),
+    ('{"measured": ', "must be labkit doctor"),
+])  # fmt: skip
 def test_what_can_not_be_read_is_refused_in_a_sentence(given, match):
     with pytest.raises(ValueError, match=match) as info:
         read_sweep(given)

@@ -48,13 +48,9 @@ def ball(x, y, eta, b, **other):
     kept, added = (1 - eta * H) ** 2 + eta**2 * var, eta**2 * noise
     v = added / (1 - kept)
     right = {
-        "kept": kept,
-        "added": added,
-        "settles": v,
-        "stable": 2 * H / (H**2 + var),
-        "average": v * (2 - eta * H) / (eta * H),
-        "cured": noise / H**2,
-    }
+        "kept": kept, "added": added, "settles": v, "stable": 2 * H / (H**2 + var),
+        "average": v * (2 - eta * H) / (eta * H), "cured": noise / H**2,
+    }  # fmt: skip
     return right | {step: f(right, eta, H, b) for step, f in other.items()}
 
 
@@ -135,14 +131,9 @@ def fastest(**other):
     wins = int((run[first] < run[second]).sum())
     p = min(1.0, 2 * sum(math.comb(9, i) for i in range(max(wins, 9 - wins), 10)) / 2**9)
     right = {
-        "data": DATA,
-        "example_s": e,
-        "overhead_s": o,
-        "best": math.sqrt(39.4 * o / e),
-        "fastest": int(B[first]),
-        "p": p,
-        "decided": "yes" if p < 0.05 else "no",
-    }
+        "data": DATA, "example_s": e, "overhead_s": o, "best": math.sqrt(39.4 * o / e),
+        "fastest": int(B[first]), "p": p, "decided": "yes" if p < 0.05 else "no",
+    }  # fmt: skip
     return right | {k: f(right) if callable(f) else f for k, f in other.items()}
 
 

@@ -148,13 +148,8 @@ SOLUTIONS = {"10.3-1": sync_step, "10.3-2": slowest, "10.3-3": scaling, "10.3-4"
 
 MUTANTS = {
     "10.3-1": [
-        broken,
-        going(mean_of_means),
-        going(clips_each),
-        going(always_rescales),
-        going(decays_after_clipping),
-        going(decays_with_the_rows),
-        in_place,
+        broken, going(mean_of_means), going(clips_each), going(always_rescales), going(decays_after_clipping),
+        going(decays_with_the_rows), in_place,
     ],
     "10.3-2": [
         with_step("gaps", lambda K, b, a, theta: theta / np.arange(1, K + 1)),
@@ -183,7 +178,7 @@ MUTANTS = {
         SLOW_WORKER | {"decided": [not x for x in SLOW_WORKER["decided"]]},
         SLOW_WORKER | {"repeats": math.ceil(SLOW_WORKER["repeats"] ** 0.5)},
     ],
-}
+}  # fmt: skip
 
 
 def more_workers(rng):

@@ -112,15 +112,9 @@ def foretold(line=None, **change):
     if line is not None:
         slope, alpha = line(sizes, m)
     answer = {
-        "data": DATA,
-        "alpha": alpha,
-        "beta": 1 / slope,
-        "predicted": 6 * (alpha + slope * 150_000),
-        "low": ran.min(),
-        "high": ran.max(),
-        "chance": 1 - 2 / 2 ** len(ran),
-        "prediction": "too short",
-    }
+        "data": DATA, "alpha": alpha, "beta": 1 / slope, "predicted": 6 * (alpha + slope * 150_000),
+        "low": ran.min(), "high": ran.max(), "chance": 1 - 2 / 2 ** len(ran), "prediction": "too short",
+    }  # fmt: skip
     return answer | {key: f(answer) for key, f in change.items()}
 
 
@@ -136,12 +130,7 @@ def exchanged(*hops):
     return rounds
 
 
-SOLUTIONS = {
-    "10.5-1": reduce_scatter,
-    "10.5-3": mended,
-    "10.5-4": foretold(),
-    "10.5-2": exchanged(4, 1, 2),
-}
+SOLUTIONS = {"10.5-1": reduce_scatter, "10.5-3": mended, "10.5-4": foretold(), "10.5-2": exchanged(4, 1, 2)}
 
 MUTANTS = {
     "10.5-1": [

@@ -144,11 +144,8 @@ MUTANTS = {
         other_ages,
     ],
     "10.6-3": [
-        as_given,
-        sgd_with(base=lambda u, v: v),
-        sgd_with(at=lambda u, v: u),
-        sgd_with(divide=lambda tau: tau + 1),
-        sgd_with(when=lambda aware: True),
+        as_given, sgd_with(base=lambda u, v: v), sgd_with(at=lambda u, v: u),
+        sgd_with(divide=lambda tau: tau + 1), sgd_with(when=lambda aware: True),
         sgd_with(when=lambda aware: False),
     ],
     "10.6-4": [
@@ -160,7 +157,7 @@ MUTANTS = {
         concluded(even=3 * float(np.median(BARRIER / NONE))),
         concluded(even=3 * float(np.median(NONE) / np.median(BARRIER))),
     ],
-}
+}  # fmt: skip
 
 
 def a_long_round(rng):

@@ -176,12 +176,9 @@ def clients_with(slopes="p", ways="p", own=True):
 
 
 SOLUTIONS = {
-    "10.7-1": agreed_with(),
-    "10.7-2": hook_with(),
-    "10.7-3": bill,
-    "10.7-4": free_steps,
+    "10.7-1": agreed_with(), "10.7-2": hook_with(), "10.7-3": bill, "10.7-4": free_steps,
     "10.7-5": clients_with(),
-}
+}  # fmt: skip
 
 MUTANTS = {
     "10.7-1": [
@@ -216,13 +213,10 @@ MUTANTS = {
         but(free_steps, stops=lambda s, a: s["stops"] * a[1] / (2 * (a[1] - 1))),
     ],
     "10.7-5": [
-        clients_with("even", "even", own=False),
-        clients_with("even", "even"),
-        clients_with("even", "p"),
-        clients_with(own=False),
-        clients_with("twice", "twice"),
+        clients_with("even", "even", own=False), clients_with("even", "even"), clients_with("even", "p"),
+        clients_with(own=False), clients_with("twice", "twice"),
     ],
-}
+}  # fmt: skip
 
 
 def more_workers(rng):

@@ -166,11 +166,7 @@ MUTANTS = {
         lambda grad, w, eta, m, K: start(grad, w, eta, m, K) | {"warm_up": 1},
     ],
     "10.8-2": [
-        run_with(own=True),
-        run_with(early=True),
-        run_with(f=0),
-        run_with(f=-1),
-        run_with(everyone=True),
+        run_with(own=True), run_with(early=True), run_with(f=0), run_with(f=-1), run_with(everyone=True),
     ],
     "10.8-3": [
         critical(fitted=5),
@@ -185,4 +181,4 @@ MUTANTS = {
         weighed_with(flaw)
         for flaw in ("own half", "one rate", "nan", "unpaired", "scatter", "upside", "middle")
     ],
-}
+}  # fmt: skip

@@ -139,13 +139,9 @@ MS = {at: 1e3 * np.array(v) for at, v in zip(BODY["at"], BODY["values"], strict=
 C = float(np.median(MS["empty"])) / 3
 SAVED = [MS["uneven"].min() - MS["even"].max(), MS["uneven"].max() - MS["even"].min()]
 THREE = {
-    "data": DATA,
-    "c_ms": C,
-    "predicted_ms": 92 + 3 * C,
-    "lies": "inside",
-    "saved_ms": SAVED,
+    "data": DATA, "c_ms": C, "predicted_ms": 92 + 3 * C, "lies": "inside", "saved_ms": SAVED,
     "decided": bool(SAVED[0] > 0),
-}
+}  # fmt: skip
 
 CUT = [[7], [6, 5, 4], [3, 2, 1, 0]]
 
@@ -196,14 +192,10 @@ MUTANTS = {
         THREE | {"decided": not THREE["decided"]},
     ],
     "2.2-6": [
-        [list(range(8))],
-        [[i] for i in range(7, -1, -1)],
-        [[7, 6], [5, 4], [3, 2], [1, 0]],
-        CUT[::-1],
-        CUT[:2],
-        [*CUT, [0]],
+        [list(range(8))], [[i] for i in range(7, -1, -1)], [[7, 6], [5, 4], [3, 2], [1, 0]], CUT[::-1],
+        CUT[:2], [*CUT, [0]],
     ],
-}
+}  # fmt: skip
 
 
 def _hidden_blame(rng):

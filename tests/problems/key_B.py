@@ -167,13 +167,9 @@ def accused():
     one = float(bdtrc(14 - 1, 60, 1 / 8))
     steps = next(T for T in range(20, 900, 20) if bdtrc(least(T) - 1, T, 0.25) >= 0.9)
     return {
-        "one": one,
-        "any": 8 * one,
-        "jobs": 40 * 8 * one,
-        "least": least(60),
-        "caught": float(bdtrc(least(60) - 1, 60, 0.25)),
-        "steps": steps,
-    }
+        "one": one, "any": 8 * one, "jobs": 40 * 8 * one, "least": least(60),
+        "caught": float(bdtrc(least(60) - 1, 60, 0.25)), "steps": steps,
+    }  # fmt: skip
 
 
 ACCUSED = accused()
@@ -204,9 +200,8 @@ MUTANTS = {
         slipped("least", lambda M, tau, delta, u, right: delta / right["best_s"] + right["best_s"] / (2 * M)),
         slipped("least", lambda M, tau, delta, u, right: math.sqrt(2 * delta / M) + u / M),
     ],
-    "B-2": [
-        forgetting(what) for what in ("mgt", "m", "g", "t", "gt", "s", "n")
-    ],  # the first is the notebook's program
+    # the first is the notebook's program
+    "B-2": [forgetting(what) for what in ("mgt", "m", "g", "t", "gt", "s", "n")],
     "B-3": [newest_of_anybody, oldest_of_the_newest, newest_everywhere, newest_by_count, newest_own_part],
     "B-4": [
         ACCUSED | {"one": float(bdtrc(14, 60, 1 / 8))},
@@ -217,13 +212,7 @@ MUTANTS = {
         ACCUSED | {"caught": float(bdtrc(13, 60, 0.25))},
         ACCUSED | {"steps": next(T for T in range(20, 900, 20) if least(T) <= T / 4)},
     ],
-    "B-5": [
-        CHAIN,
-        CHAIN[:-1],
-        [[(0, 1, 0), (1, 2, 0)], *CHAIN],
-        [[(0, 1, 0), (0, 2, 0)], *CHAIN],
-        [[(0, 1, 0), (2, 1, 0)], *CHAIN],
-    ],
+    "B-5": [CHAIN, CHAIN[:-1], *([[(0, 1, 0), (a, b, 0)], *CHAIN] for a, b in ((1, 2), (0, 2), (2, 1)))],
 }
 
 

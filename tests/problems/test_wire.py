@@ -69,11 +69,9 @@ def test_functions_travel_as_their_number():
         there(-1)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [[0] * (wire.NODES + 1), iter(int, 1), [[[]]] * (wire.NODES // 2)],
-    ids=["long", "endless", "wide"],
-)
+@pytest.mark.parametrize("value", [
+    [0] * (wire.NODES + 1), iter(int, 1), [[[]]] * (wire.NODES // 2),
+], ids=["long", "endless", "wide"])  # fmt: skip
 def test_too_much_is_refused_by_the_writer(value):
     with pytest.raises(wire.Unfit, match="values"):
         wire.encode(value)
@@ -158,20 +156,17 @@ def test_lists_and_whole_numbers_are_arrays_too():
     same_array([], np.zeros(0))
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        lambda: (["l", *[["a", "|u1", [10**6], 0]] * 50_000], [10**6]),  # 50 GB from 1 MB
-        lambda: (["l", *[["b", 0]] * 50_000], [10**6]),
-        lambda: (["a", "f8," * 10**6, [1], 0], [10**6]),  # numpy takes a minute over this dtype
-        lambda: (["a", "(" + "1," * 10**6 + ")f8", [1], 0], [10**6]),
-        lambda: (["a", "|u1", [1] * 10**6, 0], [10**6]),
-        lambda: (["l", *[[] for _ in range(10**6)]], [10**6]),
-        lambda: (["l"], [0] * 10**6 + [10**6]),
-        # all keys collide
-        lambda: (["l", *[["d", *[i * (2**61 - 1) for i in range(16_000)]] for _ in range(6)]], [10**6]),
-    ],
-)
+@pytest.mark.parametrize("frame", [
+    lambda: (["l", *[["a", "|u1", [10**6], 0]] * 50_000], [10**6]),  # 50 GB from 1 MB
+    lambda: (["l", *[["b", 0]] * 50_000], [10**6]),
+    lambda: (["a", "f8," * 10**6, [1], 0], [10**6]),  # numpy takes a minute over this dtype
+    lambda: (["a", "(" + "1," * 10**6 + ")f8", [1], 0], [10**6]),
+    lambda: (["a", "|u1", [1] * 10**6, 0], [10**6]),
+    lambda: (["l", *[[] for _ in range(10**6)]], [10**6]),
+    lambda: (["l"], [0] * 10**6 + [10**6]),
+    # all keys collide
+    lambda: (["l", *[["d", *[i * (2**61 - 1) for i in range(16_000)]] for _ in range(6)]], [10**6]),
+])  # fmt: skip
 def test_a_small_frame_costs_neither_much_memory_nor_much_time(frame):
     head = json.dumps(frame()).encode()
     started = time.process_time()

@@ -66,15 +66,12 @@ def test_the_function_may_return_an_axes_a_figure_or_nothing(what):
     assert explorer(drawn).children[0].value == blank.children[0].value
 
 
-@pytest.mark.parametrize(
-    "sliders, words",
-    [
-        ({"K": (1, 5, 1, 9)}, "K must be .* default in range"),
-        ({"K": (1, 5, 0, 2)}, "K must be .*step > 0"),
-        ({"K": (1, 5)}, r"K must be .* or a list of choices, got \(1, 5\)"),
-        ({"K": []}, "K must be .*list of choices"),
-    ],
-)
+@pytest.mark.parametrize("sliders, words", [
+    ({"K": (1, 5, 1, 9)}, "K must be .* default in range"),
+    ({"K": (1, 5, 0, 2)}, "K must be .*step > 0"),
+    ({"K": (1, 5)}, r"K must be .* or a list of choices, got \(1, 5\)"),
+    ({"K": []}, "K must be .*list of choices"),
+])  # fmt: skip
 def test_bad_sliders_are_refused(sliders, words):
     with pytest.raises(ValueError, match=words):
         explorer(draw, **sliders)

@@ -84,21 +84,18 @@ def test_without_anywidget_the_still_picture_says_how_it_moves(
     assert set(made._repr_mimebundle_()) == {"text/plain", "text/html"}
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "words"),
-    [
-        ("rings", {}, "ring, "), ("ring", {"K": 1}, "K"), ("ring", {"K": 4.0}, "K"), ("ring", {"K": True}, "K"),
-        ("ring", {"K": 3, "round": 5}, "round"), ("ring", {"alpha": float("nan")}, "alpha"),
-        ("ring", {"workers": 3}, "workers"), ("step_time", {"algorithm": "hypercube"}, "halving"),
-        ("step_time", {"backward": 1.5}, "backward"), ("step_time", {"buckets": 0}, "buckets"),
-        ("barriers", {"K": 13}, "K must be"), ("barriers", {"law": "normal"}, "law must be"),
-        ("barriers", {"method": "backup", "K": 3, "backups": 3}, "backups must be"),
-        ("stale", {"tau": 17}, "tau must be"), ("stale", {"view": "map"}, "view must be"),
-        ("compressors", {"curves": (RUN,)}, "curves must be"), ("compressors", {}, "curves must be"),
-        ("compressors", {"curves": (RUN, "top")}, "curves must be"),
-        ("compressors", {"curves": (RUN, RUN), "target": 0}, "target must be"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "given", "words"), [
+    ("rings", {}, "ring, "), ("ring", {"K": 1}, "K"), ("ring", {"K": 4.0}, "K"), ("ring", {"K": True}, "K"),
+    ("ring", {"K": 3, "round": 5}, "round"), ("ring", {"alpha": float("nan")}, "alpha"),
+    ("ring", {"workers": 3}, "workers"), ("step_time", {"algorithm": "hypercube"}, "halving"),
+    ("step_time", {"backward": 1.5}, "backward"), ("step_time", {"buckets": 0}, "buckets"),
+    ("barriers", {"K": 13}, "K must be"), ("barriers", {"law": "normal"}, "law must be"),
+    ("barriers", {"method": "backup", "K": 3, "backups": 3}, "backups must be"),
+    ("stale", {"tau": 17}, "tau must be"), ("stale", {"view": "map"}, "view must be"),
+    ("compressors", {"curves": (RUN,)}, "curves must be"), ("compressors", {}, "curves must be"),
+    ("compressors", {"curves": (RUN, "top")}, "curves must be"),
+    ("compressors", {"curves": (RUN, RUN), "target": 0}, "target must be"),
+])  # fmt: skip
 def test_what_makes_no_sense_is_refused_in_one_sentence(name: str, given: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words) as refused:
         figure(name, **given)

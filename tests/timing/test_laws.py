@@ -100,24 +100,21 @@ def test_a_recorded_law_draws_every_recorded_time_equally_often():
     np.testing.assert_array_equal(law.isf([1.0, 0.75, 0.25, 1e-9]), [1, 2, 4, 4])
 
 
-@pytest.mark.parametrize(
-    "make, words",
-    [
-        (lambda: Constant(-1), "t must be a finite number >= 0, got -1"),
-        (lambda: Uniform(0.2, 0.1), "high must be a finite number >= 0.2, got 0.1"),
-        (lambda: TruncatedNormal(-1.1, 0.1), "mu must be a finite number >= -1, got -1.1"),
-        (lambda: ShiftedExponential(0.1, -0.1), "scale must be a finite number > 0, got -0.1"),
-        (lambda: LogNormal(0.1, 11), "sigma must be a finite number > 0 and <= 10, got 11"),
-        (lambda: Pareto("x", 1), "minimum must be a finite number > 0, got 'x'"),
-        (lambda: OneStraggler(Constant(0.1), 0), "slowdown must be a finite number > 0, got 0"),
-        (lambda: Trace([[1.0, -1.0]]), "got .*-1.0.* for worker 0, step 1"),
-        (lambda: draw(Constant(1), 0, 1, 0), "K must be a whole number >= 1, got 0"),
-        (lambda: draw(Constant(1), 1, 2.5, 0), "T must be a whole number >= 1, got 2.5"),
-        (lambda: draw(OneStraggler(Constant(1), 2.0, rank=4), 4, 1, 0), "rank must be below K = 4, got 4"),
-        (lambda: draw(PerWorker((Constant(1),)), 2, 1, 0), "rank must be a whole number from 0 to 0, got 1"),
-        (lambda: draw(TRACE, 3, 5, 0), "T must be at most the trace's 4 steps"),
-    ],
-)
+@pytest.mark.parametrize("make, words", [
+    (lambda: Constant(-1), "t must be a finite number >= 0, got -1"),
+    (lambda: Uniform(0.2, 0.1), "high must be a finite number >= 0.2, got 0.1"),
+    (lambda: TruncatedNormal(-1.1, 0.1), "mu must be a finite number >= -1, got -1.1"),
+    (lambda: ShiftedExponential(0.1, -0.1), "scale must be a finite number > 0, got -0.1"),
+    (lambda: LogNormal(0.1, 11), "sigma must be a finite number > 0 and <= 10, got 11"),
+    (lambda: Pareto("x", 1), "minimum must be a finite number > 0, got 'x'"),
+    (lambda: OneStraggler(Constant(0.1), 0), "slowdown must be a finite number > 0, got 0"),
+    (lambda: Trace([[1.0, -1.0]]), "got .*-1.0.* for worker 0, step 1"),
+    (lambda: draw(Constant(1), 0, 1, 0), "K must be a whole number >= 1, got 0"),
+    (lambda: draw(Constant(1), 1, 2.5, 0), "T must be a whole number >= 1, got 2.5"),
+    (lambda: draw(OneStraggler(Constant(1), 2.0, rank=4), 4, 1, 0), "rank must be below K = 4, got 4"),
+    (lambda: draw(PerWorker((Constant(1),)), 2, 1, 0), "rank must be a whole number from 0 to 0, got 1"),
+    (lambda: draw(TRACE, 3, 5, 0), "T must be at most the trace's 4 steps"),
+])  # fmt: skip
 def test_bad_input_is_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()

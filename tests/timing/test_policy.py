@@ -59,33 +59,27 @@ def test_replicas_are_independent_runs_and_slower_clocks_stretch_them(policy):
 
 @pytest.mark.parametrize("policy", [*ALL, Synchronous(1)], ids=str)
 @pytest.mark.parametrize("form", ["timeline", "ends"])
-@pytest.mark.parametrize(
-    "X, comm_s, words",
-    [
-        ([[0.1, -0.5], [1.0, 1.0]], 0.0, "X must hold finite seconds >= 0, got .*-0.5.* step 1"),
-        ([[0.1, np.nan], [1.0, 1.0]], 0.0, "X must hold finite seconds >= 0, got .*nan.* step 1"),
-        ([[0.1, np.inf], [1.0, 1.0]], 0.0, "X must hold finite seconds >= 0, got .*inf"),
-        ([0.1, 0.2], 0.0, "X must "),
-        (np.zeros((0, 2)), 0.0, "no empty axis"),
-        ([[0.1], [0.2]], -1, "comm_s must be a finite number >= 0, got -1"),
-    ],
-)
+@pytest.mark.parametrize("X, comm_s, words", [
+    ([[0.1, -0.5], [1.0, 1.0]], 0.0, "X must hold finite seconds >= 0, got .*-0.5.* step 1"),
+    ([[0.1, np.nan], [1.0, 1.0]], 0.0, "X must hold finite seconds >= 0, got .*nan.* step 1"),
+    ([[0.1, np.inf], [1.0, 1.0]], 0.0, "X must hold finite seconds >= 0, got .*inf"),
+    ([0.1, 0.2], 0.0, "X must "),
+    (np.zeros((0, 2)), 0.0, "no empty axis"),
+    ([[0.1], [0.2]], -1, "comm_s must be a finite number >= 0, got -1"),
+])  # fmt: skip
 def test_bad_times_are_refused_by_every_policy(policy, form, X, comm_s, words):
     with pytest.raises(ValueError, match=words):
         getattr(policy, form)(X, comm_s)
 
 
-@pytest.mark.parametrize(
-    "make, words",
-    [
-        (lambda: Synchronous(-1), "backups must be a whole number >= 0, got -1"),
-        (lambda: Synchronous(2).ends([[0.1], [0.2]]), "backups must be below the K = 2 workers, got 2"),
-        (lambda: StaleSynchronous(1.5), "slack must be a whole number >= 0, got 1.5"),
-        (lambda: LocalSteps(0), "H must be a whole number >= 1, got 0"),
-        (lambda: Asynchronous().timeline([[0.1]], 0, -1), "server_s must be a finite number >= 0, got -1"),
-        (lambda: StaleSynchronous(1).staleness_bound(0), "K must be a whole number >= 1, got 0"),
-    ],
-)
+@pytest.mark.parametrize("make, words", [
+    (lambda: Synchronous(-1), "backups must be a whole number >= 0, got -1"),
+    (lambda: Synchronous(2).ends([[0.1], [0.2]]), "backups must be below the K = 2 workers, got 2"),
+    (lambda: StaleSynchronous(1.5), "slack must be a whole number >= 0, got 1.5"),
+    (lambda: LocalSteps(0), "H must be a whole number >= 1, got 0"),
+    (lambda: Asynchronous().timeline([[0.1]], 0, -1), "server_s must be a finite number >= 0, got -1"),
+    (lambda: StaleSynchronous(1).staleness_bound(0), "K must be a whole number >= 1, got 0"),
+])  # fmt: skip
 def test_bad_settings_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()

@@ -81,36 +81,17 @@ TWO = PerWorker((Uniform(0.08, 0.1),) * 6 + (Uniform(0.2, 0.3),) * 2)
 ALWAYS_3 = OneStraggler(Uniform(0.09, 0.1), 2.0, rank=3)
 
 
-@pytest.mark.parametrize(
-    "report, named, says",
-    [
-        (
-            of_bsp(OneStraggler(NOISE, 1 / 0.7, rank=6), 8, 50),
-            (6,),
-            "Rank 6 is a persistent straggler: last at ",
-        ),
-        (
-            of_bsp(TWO, 8, 60),
-            (6, 7),
-            "Ranks 6, 7 are persistent stragglers: together last at 60 of 60 points",
-        ),
-        (of_bsp(NOISE, 8, 50), (), "Everyone's noise: rank "),
-        (
-            of_bsp(ALWAYS_3, 4, 4),
-            (),
-            "Too few points to tell: rank 3 .* takes 5 points",
-        ),  # 4 * (1/4)**5 < 0.01
-        (of_bsp(ALWAYS_3, 4, 5), (3,), "Rank 3 is"),
-        (of_bsp(Constant(0.1), 8, 200), (), "Nobody is late"),
-        (
-            straggler_report(arrivals([np.linspace(0, 1, 40), np.linspace(1, 0, 40)])),
-            (),
-            "Too few .* than one",
-        ),
-        (straggler_report(arrivals(np.ones((4, 0)))), (), "There is no point that all 4 workers reached"),
-        (straggler_report(arrivals(np.ones((1, 3)))), (), "One worker waits for nobody"),
-    ],
-)
+@pytest.mark.parametrize("report, named, says", [
+    (of_bsp(OneStraggler(NOISE, 1 / 0.7, rank=6), 8, 50), (6,), "Rank 6 is a persistent straggler: last at "),
+    (of_bsp(TWO, 8, 60), (6, 7), "Ranks 6, 7 are persistent stragglers: together last at 60 of 60 points"),
+    (of_bsp(NOISE, 8, 50), (), "Everyone's noise: rank "),
+    (of_bsp(ALWAYS_3, 4, 4), (), "Too few points to tell: rank 3 .* takes 5 points"),  # 4 * (1/4)**5 < 0.01
+    (of_bsp(ALWAYS_3, 4, 5), (3,), "Rank 3 is"),
+    (of_bsp(Constant(0.1), 8, 200), (), "Nobody is late"),
+    (straggler_report(arrivals([np.linspace(0, 1, 40), np.linspace(1, 0, 40)])), (), "Too few .* than one"),
+    (straggler_report(arrivals(np.ones((4, 0)))), (), "There is no point that all 4 workers reached"),
+    (straggler_report(arrivals(np.ones((1, 3)))), (), "One worker waits for nobody"),
+])  # fmt: skip
 def test_the_verdict_names_whom_it_should_and_says_why(report, named, says):
     assert report.stragglers == named
     assert re.match(says, report.verdict) and str(report).endswith(report.verdict)

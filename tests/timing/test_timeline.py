@@ -67,20 +67,17 @@ def test_its_table_is_short_and_says_where_the_times_come_from():
     assert "simulated: recurrence of sync" in str(many) and "measured on here" in str(of_two())
 
 
-@pytest.mark.parametrize(
-    "make, words",
-    [
-        (lambda: of_two([], K=0), "K must be a whole number >= 1, got 0"),
-        (lambda: of_two(K=1), "span 3 must have a rank below 1"),
-        (lambda: of_two([(0, -2, 0, 0, 1)]), "span 0 .* step -2"),
-        (lambda: of_two([(0, 0.5, 0, 0, 1)]), "step must be whole"),
-        (lambda: of_two([(0, 0, 3, 0, 1)]), "kind 3"),
-        (lambda: of_two([(0, 0, 0, NAN, 1)]), "start_s nan"),
-        (lambda: of_two([(0, 0, 0, 1, 0.5)]), "end_s 0.5"),
-        (lambda: of_two(arrivals=[("a", [0.1])]), "arrivals_s must be"),
-        (lambda: of_two(arrivals=[("a", [0.1, np.inf])]), "arrivals_s must be"),
-    ],
-)
+@pytest.mark.parametrize("make, words", [
+    (lambda: of_two([], K=0), "K must be a whole number >= 1, got 0"),
+    (lambda: of_two(K=1), "span 3 must have a rank below 1"),
+    (lambda: of_two([(0, -2, 0, 0, 1)]), "span 0 .* step -2"),
+    (lambda: of_two([(0, 0.5, 0, 0, 1)]), "step must be whole"),
+    (lambda: of_two([(0, 0, 3, 0, 1)]), "kind 3"),
+    (lambda: of_two([(0, 0, 0, NAN, 1)]), "start_s nan"),
+    (lambda: of_two([(0, 0, 0, 1, 0.5)]), "end_s 0.5"),
+    (lambda: of_two(arrivals=[("a", [0.1])]), "arrivals_s must be"),
+    (lambda: of_two(arrivals=[("a", [0.1, np.inf])]), "arrivals_s must be"),
+])  # fmt: skip
 def test_bad_input_is_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()

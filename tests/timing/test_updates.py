@@ -98,35 +98,29 @@ def two(arrivals):
     return Timeline.from_spans(2, [(0, 0, 0, 0.0, 1.0)], arrivals=points, measured=True, where="")
 
 
-@pytest.mark.parametrize(
-    "timeline, words",
-    [
-        (LocalSteps(2).timeline(np.ones((2, 4))), "one synchronisation point for each of its 4 steps, got 2"),
-        (two(None), "for each of its 1 steps, got 0"),
-        (two([np.nan, np.nan]), "an arrival at each point, got none at 'meet'"),
-        (two([1.0, 1.0]), "a compute span for each arrival, got none for worker 1, step 0"),
-    ],
-)
+@pytest.mark.parametrize("timeline, words", [
+    (LocalSteps(2).timeline(np.ones((2, 4))), "one synchronisation point for each of its 4 steps, got 2"),
+    (two(None), "for each of its 1 steps, got 0"),
+    (two([np.nan, np.nan]), "an arrival at each point, got none at 'meet'"),
+    (two([1.0, 1.0]), "a compute span for each arrival, got none for worker 1, step 0"),
+])  # fmt: skip
 def test_timelines_without_rounds_are_refused(timeline, words):
     with pytest.raises(ValueError, match=words):
         Updates.synchronous(timeline)
 
 
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        ({"K": 0}, "K must be a whole number >= 1, got 0"),
-        ({"applied_s": [0.1, 0.3, 0.2]}, "never decrease"),
-        ({"applied_s": [0.1, np.nan, 0.2]}, "finite"),
-        ({"read": [0, 0, 3]}, "gradient 2 must have .* read 3, into 2"),
-        ({"read": [0, 0.5, 0]}, "read must be whole numbers, got .*0.5"),
-        ({"rank": [0, 2, 0]}, "gradient 1 must have a rank below 2"),
-        ({"rank": [0, 1]}, "rank must be a 1-D array"),
-        ({"step": [0, 0, -1]}, "gradient 2 .* step -1"),
-        ({"into": [0, 2, 1], "read": [0, 0, 0]}, "into must count up"),
-        ({"into": [0, 1, 1], "read": [0, 0, 0]}, "into must count up, each of 3 updates"),
-    ],
-)
+@pytest.mark.parametrize("changes, words", [
+    ({"K": 0}, "K must be a whole number >= 1, got 0"),
+    ({"applied_s": [0.1, 0.3, 0.2]}, "never decrease"),
+    ({"applied_s": [0.1, np.nan, 0.2]}, "finite"),
+    ({"read": [0, 0, 3]}, "gradient 2 must have .* read 3, into 2"),
+    ({"read": [0, 0.5, 0]}, "read must be whole numbers, got .*0.5"),
+    ({"rank": [0, 2, 0]}, "gradient 1 must have a rank below 2"),
+    ({"rank": [0, 1]}, "rank must be a 1-D array"),
+    ({"step": [0, 0, -1]}, "gradient 2 .* step -1"),
+    ({"into": [0, 2, 1], "read": [0, 0, 0]}, "into must count up"),
+    ({"into": [0, 1, 1], "read": [0, 0, 0]}, "into must count up, each of 3 updates"),
+])  # fmt: skip
 def test_a_schedule_that_cannot_have_been_is_refused(changes, words):
     columns = {"into": [0, 1, 2], "rank": [0, 1, 0], "step": [0, 0, 1], "read": [0, 0, 1]}
     good = {"K": 2, **columns, "applied_s": [0.1, 0.2, 0.3], "measured": False, "where": "by hand"}

@@ -227,17 +227,14 @@ def wrapped(comm, make, **settings):
     return DDP(comm, make(comm.rank), **{**RINGS, **settings})
 
 
-@pytest.mark.parametrize(
-    "make,message",
-    [
-        (lambda r: nn.ReLU(), "model must have parameters that want a gradient, but it has none"),
-        (lambda r: mlp(0).requires_grad_(False), "but all of its 6 are frozen"),
-        (lambda r: nn.Linear(3, 2 + (r == 2)), r"rank 2 has parameter weight \(3, 3\) float32 where rank 0 has .*\(2, 3\)"),
-        (lambda r: nn.Linear(3, 2, bias=r != 1), "rank 1 has nothing more where rank 0 has parameter bias"),
-        (lambda r: nn.Linear(3, 2).to(torch.float64 if r == 0 else torch.float32), "rank 0 has .* float64 where rank 1"),
-        (lambda r: mlp(0) if r else mlp(0)[:-1], "rank 0 has nothing more where rank 1 has parameter 4.weight"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("make,message", [
+    (lambda r: nn.ReLU(), "model must have parameters that want a gradient, but it has none"),
+    (lambda r: mlp(0).requires_grad_(False), "but all of its 6 are frozen"),
+    (lambda r: nn.Linear(3, 2 + (r == 2)), r"rank 2 has parameter weight \(3, 3\) float32 where rank 0 has .*\(2, 3\)"),
+    (lambda r: nn.Linear(3, 2, bias=r != 1), "rank 1 has nothing more where rank 0 has parameter bias"),
+    (lambda r: nn.Linear(3, 2).to(torch.float64 if r == 0 else torch.float32), "rank 0 has .* float64 where rank 1"),
+    (lambda r: mlp(0) if r else mlp(0)[:-1], "rank 0 has nothing more where rank 1 has parameter 4.weight"),
+])  # fmt: skip
 def test_a_model_that_cannot_be_wrapped_is_refused_in_one_sentence(make, message):
     with pytest.raises(RankError, match=message) as caught:
         launch(wrapped, 4, make)
@@ -260,14 +257,11 @@ def test_a_model_is_wrapped_once_and_can_be_let_go():
     assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize(
-    "settings,message",
-    [
-        ({"bucket_bytes": 0}, "bucket_bytes must be a finite number > 0, got 0"),
-        ({"overlap": True}, "overlap must be False in the simulated world"),
-        ({"allreduce": None}, "the simulated world needs an allreduce of labkit's"),
-    ],
-)
+@pytest.mark.parametrize("settings,message", [
+    ({"bucket_bytes": 0}, "bucket_bytes must be a finite number > 0, got 0"),
+    ({"overlap": True}, "overlap must be False in the simulated world"),
+    ({"allreduce": None}, "the simulated world needs an allreduce of labkit's"),
+])  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(RankError, match=message):
         launch(wrapped, 2, mlp, **settings)

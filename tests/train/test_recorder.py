@@ -192,13 +192,10 @@ def test_a_backward_that_fails_is_forgotten():
     assert recorder.report().timeline.T == 4
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: StragglerRecorder(torch.nn.ReLU()), "model must have a parameter"),
-        (lambda: StragglerRecorder().report(), "at least two steps on every rank, but rank 0 recorded none"),
-    ],
-)
+@pytest.mark.parametrize(("make", "said"), [
+    (lambda: StragglerRecorder(torch.nn.ReLU()), "model must have a parameter"),
+    (lambda: StragglerRecorder().report(), "at least two steps on every rank, but rank 0 recorded none"),
+])  # fmt: skip
 def test_bad_input_is_refused_in_one_sentence(make, said):
     with pytest.raises(ValueError, match=said):
         make()

@@ -241,14 +241,11 @@ def test_a_bad_file_is_refused_in_a_sentence(tmp_path, capsys, what):
     assert said.count("\n") == 1 and str(path) in said and "pickle" not in said
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"seconds": np.ones((4, 160))}, r"seconds must have shape \(K, T, 7\)"),
-        ({"examples": np.ones(160)}, "seconds must have shape"),
-        ({"calls": np.full((4, 160, 7), np.nan)}, "calls must hold finite numbers >= 0"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), [
+    ({"seconds": np.ones((4, 160))}, r"seconds must have shape \(K, T, 7\)"),
+    ({"examples": np.ones(160)}, "seconds must have shape"),
+    ({"calls": np.full((4, 160, 7), np.nan)}, "calls must hold finite numbers >= 0"),
+])  # fmt: skip
 def test_steps_that_cannot_be_are_refused(change, said):
     with pytest.raises(ValueError, match=said):
         replace(recorded(), **change)
