@@ -21,15 +21,15 @@ try:
         os._exit(0)  # what is left of a stopped experiment keeps nobody waiting
     room = Room(given.open)
     print(f"python -m labkit_book.classroom --join {room.address} {room.word}", flush=True)
-    prompt = "here. 1 links, 2 all-reduces, 3 training; a file's name saves what came of them; q closes: "
+    prompt = "here. 1 links, 2 all-reduces, 3 training; NAME.json saves; Enter counts again; q closes: "
     while (asked := input(f"{len(room.here())} {prompt}").strip()) != "q":
         try:
             if asked.isdecimal():
                 print("Done:", room.run(int(asked))["where"])
-            elif asked:
+            elif asked.endswith(".json"):
                 Path(asked).write_text(json.dumps(room.results), encoding="utf-8")
-        except (RuntimeError, ValueError, OSError) as error:
-            print(error)
+        except (RuntimeError, ValueError, OSError, KeyboardInterrupt) as error:
+            print(repr(error))
     room.close()
 except (OSError, ValueError) as error:
     parser.exit(1, f"{error}\n")

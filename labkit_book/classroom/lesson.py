@@ -12,7 +12,7 @@ from labkit.comm import Comm
 from labkit.learn import LeastSquares, linear_data
 
 SIZES = 8, 100_000  #: bytes of the two messages that say what a link costs
-N, REPEATS = 25_000, 5  #: float32 elements of the vector that is added up
+N, REPEATS = 25_000, 3  #: float32 elements of the vector that is added up
 T, H, ETA = 24, 8, 0.03  #: averagings, local steps before each, learning rate
 
 

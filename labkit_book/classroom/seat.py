@@ -1,18 +1,15 @@
-"""A student's side: ``join`` holds the line to the room, and runs what the room says.
-
-Ranks meet by way of the room instead of torch's TCPStore, which answers anybody. Each run has a thread and a group of gloo's
-for itself; one that came to nothing is left to gloo's own deadline."""
+"""A student's side: ``join`` holds the line to the room, and runs what it says, in a thread and a group of gloo's for each
+run; one that failed is left to gloo's deadline. Ranks meet in the room, not in torch's TCPStore, which answers anybody."""
 
 import socket
+import sys
 import threading
 from datetime import timedelta
 from multiprocessing import AuthenticationError
-from typing import Any
 
 from torch.distributed import ProcessGroupGloo, Store
 
 from labkit.comm.torch_comm import TorchComm
-from labkit.comm.worker import LOST_PEER
 from labkit_book.classroom.lesson import EXPERIMENTS
 from labkit_book.classroom.line import Line
 
@@ -29,7 +26,7 @@ class _Meeting(Store):
     def set(self, key: str, value: bytes) -> None:
         self.line.say(run=self.run, key=key, value=value.hex())
 
-    def wait(self, keys: list[str], *_: Any) -> None:
+    def wait(self, keys: list[str], *_: object) -> None:
         with self.news:
             if not self.news.wait_for(lambda: self.known.keys() >= set(keys), MEET_S):
                 raise ConnectionError("not all have come to meet")
@@ -50,15 +47,13 @@ def join(address: str, word: str, name: str = "", room: str = "") -> None:
         line = Line(socket.create_connection((host, int(port)), REACH_S), word, opens=False)
     except AuthenticationError:
         raise ConnectionError(f"the room at {address} does not know this word") from None
-    except (OSError, EOFError, OverflowError) as error:
+    except (OSError, EOFError, OverflowError, AssertionError) as error:
         causes = "a room that is not open, a firewall, or a Wi-Fi that keeps guests apart"
         raise ConnectionError(f"no answer from {address} ({error}): {causes}") from None
     with socket.create_server((line.own, 0)) as door:  # for the room to see whether others reach this laptop
-        line.say(name=name, room=room, own=line.own, port=door.getsockname()[1])
+        line.say(name=name, room=room, system=sys.platform, own=line.own, port=door.getsockname()[1])
         try:
             _listen(line)
-        except KeyboardInterrupt:
-            print("You have left the room.", flush=True)
         except (OSError, EOFError):
             raise ConnectionError("the room is gone: closed, or out of reach") from None
         finally:
@@ -98,5 +93,5 @@ def _take_part(meeting: _Meeting, number: int, rank: int, rooms: list[int]) -> N
         comm.barrier()  # nobody hangs up while another still receives
         line.say(run=run, array=array.tolist())
     except Exception as error:
-        why = f"{type(error).__name__}: {error}".split("\n")[0]
-        line.say(run=run, why=why, felt=any(symptom in why for symptom in LOST_PEER))
+        felt = not isinstance(error, ValueError)  # what gloo raises is another's doing
+        line.say(run=run, why=f"{type(error).__name__}: {error}", felt=felt)

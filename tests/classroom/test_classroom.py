@@ -56,10 +56,10 @@ def student(room, monkeypatch):
     monkeypatch.setattr("labkit_book.classroom.line.SILENT_S", 300)  # the test does not always listen
     doors = []
 
-    def come(name="", at="", own=HERE, port=0):
+    def come(name="", at="", own=HERE, port=0, system="linux"):
         doors.append(socket.create_server((HERE, 0)))
         line = Line(socket.create_connection(room.address.split(":")), room.word, opens=False)
-        line.say(name=name, room=at, own=own, port=port or doors[-1].getsockname()[1])
+        line.say(name=name, room=at, system=system, own=own, port=port or doors[-1].getsockname()[1])
         return line, line.hear()["note"]
 
     yield come
@@ -164,7 +164,8 @@ def test_a_class_of_two_measures_and_rooms_sit_together(room, student):
 
 @pytest.mark.parametrize(
     "sent", [{"array": [[1, 2]]}, {"array": [[1, 2], [3, float("nan")]]}, {"array": [[1], [2, 3]]}, {"array": "no"},
-             {"array": None}, {}, {"line": 1}, {"key": 1}, {"why": "x"}, {"array": "9" * MOST}],
+             {"array": None}, {}, {"line": 1}, {"key": 1}, {"why": 1}, {"array": "9" * MOST},
+             {"key": "0/1", "value": ""}, {"array": [["1", "-2"], [3, 4]]}],
 )  # fmt: skip
 def test_who_knows_the_word_and_sends_what_is_no_array_spoils_one_experiment_and_is_named(
     room, student, sent
@@ -174,21 +175,38 @@ def test_who_knows_the_word_and_sends_what_is_no_array_spoils_one_experiment_and
     bad.say(run=asked["run"], **sent)
     with soon() as until:
         until(lambda: came)
-    assert isinstance(came[0], RuntimeError) and "Mallory 0 sent what can't be read" in str(came[0])
+    assert isinstance(came[0], RuntimeError) and "Mallory 0" in str(came[0])
+    assert "why" in sent or "Mallory 0 sent what can't be read" in str(came[0])
     assert "Mallory" in (good.hear() and good.hear()["note"])
     assert [str(each) for each in room.here()] == ["Ada 1"] and not room.results
+
+
+def test_who_floods_the_room_and_never_listens_holds_nobody_up(room, student, monkeypatch):
+    (bad, _), _ = student("Mallory"), student("Ada")
+    came, asked = run(room, 1), bad.hear()
+    monkeypatch.setattr("labkit_book.classroom.line.SILENT_S", 2)
+    flood = lambda: [bad.say(run=asked["run"], key="0/0", value="0" * 100_000) for _ in range(400)]  # noqa: E731
+    threading.Thread(target=flood, daemon=True).start()
+    with soon() as until:
+        until(lambda: came)
+    assert "Mallory 0" in str(came[0])
+    closing = threading.Thread(target=room.close)
+    closing.start()
+    closing.join(15)
+    assert not closing.is_alive()
 
 
 def test_who_can_t_be_reached_watches_and_hears_whose_firewall_it_may_be(room, student):
     with socket.create_server((HERE, 0)) as closed:
         port = closed.getsockname()[1]
-    assert "translated addresses (10.1.2.3 there, 127.0.0.1 here)" in student("Ada", own="10.1.2.3")[1]
+    assert "translated addresses (10.1.2.3, 127.0.0.1)" in student("Ada", own="10.1.2.3")[1]
     assert (
         f"its port {port} takes no connection, most likely for its own firewall"
         in student("Bo", port=port)[1]
     )
+    assert "gloo does not talk across systems, and this room is of linux" in student("Cy", system="win32")[1]
     with soon() as until:
-        until(lambda: len(room.news) == 2)
+        until(lambda: len(room.news) == 3)
     assert not room.here() and "Bo 1 can only watch" in room.news[1]
 
 
