@@ -207,6 +207,7 @@ def test_the_check_withholds_what_the_grader_withholds_and_gives_it_back():
     ("if n > 1:\n        return n", "wrong", "does a branch lack its return? (n = 1)"),
     ("return {'a': n, 'b': None, 'c': [None, None]}", "todo", "not there yet: 'b', 'c'"),
     ("return {'a': None, 'b': ...}", "todo", "is the return missing?"),
+    ("return {'a': n, 'b': []}", "wrong", "(n = 3)"),
 ])  # fmt: skip
 def test_one_none_among_many_is_named_in_both(z, tmp_path, body, status, said):
     def cases(rng):

@@ -224,3 +224,10 @@ def test_from_set_10_3_on_something_runs_on_real_processes_and_twelve_exercises_
                 real[name].append(id)
     assert all(real[name] for name in SETS if name not in ("10.1", "10.2")), real
     assert sum(map(len, real.values())) >= 12
+
+
+def test_the_runs_of_10_4_4_are_such_as_there_could_be():
+    for seed in range(20):
+        for case in exercise_set("10.4")["10.4-4"].cases(np.random.default_rng(seed)):
+            fresh, stale = (np.asarray(x) for x in case.args if np.ndim(x) == 1)
+            assert (0.5 < stale / fresh).all() and (stale / fresh < 8).all(), case.label
