@@ -265,7 +265,9 @@ def test_eight_laptops_with_ports_of_their_own_go_through_the_lesson(capsys):
 @pytest.mark.weekly
 @pytest.mark.alone
 @emulated
-@pytest.mark.parametrize("mbit", [20, 50, 100])
-def test_thirty_take_three_minutes_at_most_and_their_links_foretell_the_sums(capsys, mbit):
+@pytest.mark.parametrize(
+    "mbit, most", [(20, 0.25), (50, 0.25), (100, 0.5)]
+)  # at 100, two cores are the bottleneck
+def test_thirty_take_three_minutes_at_most_and_their_links_foretell_the_sums(capsys, mbit, most):
     off, seconds = emulated_class.main(30, mbit)
-    assert seconds < 180 and off < 0.25, capsys.readouterr().out
+    assert seconds < 180 and off < most, capsys.readouterr().out
