@@ -66,7 +66,7 @@ STAGES: list[tuple[str, list[str]]] = [
     ("house", [sys.executable, "tests/reached.py"]),
     ("house", [sys.executable, "book/tools/shape.py"]),
     ("types", [sys.executable, "-m", "mypy"]),
-    ("tests", [*PYTEST, *WITHOUT, *SEVERAL, "4", *long_first(), "-m", UNMARKED]),
+    ("tests", [*PYTEST, *WITHOUT, *SEVERAL, "3", *long_first(), "-m", UNMARKED]),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone and not weekly"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
     ("notebooks", [*NBVAL, *SEVERAL, "3", *notebooks()]),

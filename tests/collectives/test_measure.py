@@ -26,9 +26,10 @@ def test_a_port_of_20_megabytes_a_second_is_measured_as_such_whatever_the_machin
     measured = measure_link(3, sizes, rounds=2, repeats=2, world=Emulated(rate=2e7))
     assert {s.nbytes for s in measured.message.samples} == set(sizes)
     assert {s.K for s in measured.allreduce.samples} == {measured.K} == {3}
-    # the kernel does not let a port be faster (but for its burst), and disturbance only makes it slower
+    # the kernel does not let a port be faster (but for its burst), and disturbance only makes a time longer
     for found in (measured.message, measured.allreduce):
-        assert 5e6 < found.link.beta < 2.5e7
+        assert all(s.seconds > 0.9 * (s.terms[1] - 5e4) / 2e7 for s in found.samples)
+        assert 5e6 < found.link.beta < 1e8
     assert "emulated ports of 20 MB/s" in measured.where and "emulated" in str(measured)
 
 

@@ -25,10 +25,11 @@ pytestmark = [
 
 
 def hubs() -> list[psutil.Process]:
-    """Every process that runs this checkout's netns.py."""
-    found = []
-    for p in psutil.process_iter(["cmdline"]):
-        if netns.__file__ in (p.info["cmdline"] or []):
+    """Every process that runs this checkout's netns.py, but for those of tests in another worker of pytest's."""
+    found, worker = [], "PYTEST_XDIST_WORKER"
+    for p in psutil.process_iter(["cmdline", "environ"]):
+        ours = (p.info["environ"] or {}).get(worker) == os.environ.get(worker)
+        if ours and netns.__file__ in (p.info["cmdline"] or []):
             found.append(p)
     return found
 

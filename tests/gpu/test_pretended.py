@@ -136,7 +136,8 @@ for mistake in {list(mistakes)!r}:
         assert word in line and not line.startswith("allowed"), (mistake, line)
 
 
-@pytest.mark.parametrize("devices", [4, pytest.param(1, marks=pytest.mark.weekly)])
+@pytest.mark.weekly
+@pytest.mark.parametrize("devices", [4, 1])
 def test_what_labkit_does_on_gpus_works_on_pretended_ones(ran, devices):
     asked = ["-q", "-p", "no:nbval", "-p", "no:cacheprovider", "-m", "gpu", "tests/gpu/test_gpu.py"]
     with pretended.there(devices, timeout_s=6) as env:  # so that a fault is named within ten seconds
