@@ -119,7 +119,7 @@ def test_a_page_loads_alone_silently_and_light_with_all_formulas_and_pictures(wi
     untypeset = "all => all.filter(e => !e.querySelector('mjx-container')).map(e => e.textContent)"
     assert not wide.page.eval_on_selector_all("article .math", untypeset)
     assert not wide.page.locator("mjx-merror").count()
-    assert not wide.page.locator("article math:not(mjx-assistive-mml math)").count(), "typeset by something else"
+    assert not wide.page.locator("article math:not(mjx-assistive-mml math)").count(), "not MathJax's"
     broken = "all => all.filter(e => e.complete && !e.naturalWidth).map(e => e.src)"
     assert not wide.page.eval_on_selector_all("article img", broken)
 
