@@ -192,7 +192,7 @@ def test_real_workers_spend_the_times_that_the_simulation_drew():
     real = launch(f, 3, world=Processes(law=law, seed=5))
     drawn, spent = model.timeline.per_step(Kind.COMPUTE), real.timeline.per_step(Kind.COMPUTE)
     assert (spent >= drawn - 1e-6).all() and np.median(spent - drawn) < 0.003
-    assert model.elapsed_s <= real.elapsed_s < model.elapsed_s * 1.5
+    assert model.elapsed_s <= real.elapsed_s  # and longer, where other work keeps the last from coming
 
 
 @pytest.mark.processes
