@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     if anew and not status and (ROOT / "_build" / "html" / "index.html").exists():
         status = build.build(ROOT, anew)
     if tests and not status:
-        run = [*stages.PYTEST, *stages.WITHOUT, *stages.SEVERAL, "2", *tests, "-m", stages.UNMARKED]
+        run = [*stages.PYTEST, *stages.WITHOUT, *stages.SEVERAL, *tests, "-m", stages.UNMARKED]
         status = subprocess.run(run, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
         status = 0 if status == 5 else status  # 5: all of them are for another stage
     print(f"make check: {'FAILED' if status else 'ok'}")

@@ -80,7 +80,7 @@ def tested(path: Path, *mutations: Any) -> Any:
     room = path.with_suffix("").parts[1]
     near = [f for f in stages.long_first() if f"/{room}/" in f or f"test_{room}" in f]
     far = [f for f in stages.long_first() if f not in near]
-    pytest = [*stages.PYTEST, *stages.WITHOUT, *stages.SEVERAL, "4", "-x", "-m", stages.UNMARKED]
+    pytest = [*stages.PYTEST, *stages.WITHOUT, *stages.SEVERAL, "-x", "-m", stages.UNMARKED]
     first, then = (shlex.join([*pytest, *files]) for files in (near, far))
     # Of 5 no test was chosen.
     both = f"{first}; (($? % 5 == 0)) && {then}" if near else then

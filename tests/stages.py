@@ -23,8 +23,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5"]
 WITHOUT = ["-p", "no:nbval"]  # its imports take every process four seconds, and only notebooks need them
-# Several at a time, in the order given. A small machine has two cores, but half of the time tests wait for processes.
-SEVERAL = ["--no-loadscope-reorder", "--dist", "loadfile", "-n"]
+# Three at a time, in the order given: on two cores, since tests often wait; a fourth collects for longer than it gains.
+SEVERAL = ["--no-loadscope-reorder", "--dist", "loadfile", "-n", "3"]
 UNMARKED = "not browser and not alone and not weekly"  # tests without a stage of their own
 COPIES = Path("_build", "uncovered")  # of the notebooks, made by their tool
 # The current environment's kernel, not whatever the user has installed; pytest's timeout is for what can't be interrupted.
@@ -66,20 +66,18 @@ STAGES: list[tuple[str, list[str]]] = [
     ("house", [sys.executable, "tests/reached.py"]),
     ("house", [sys.executable, "book/tools/shape.py"]),
     ("types", [sys.executable, "-m", "mypy"]),
-    ("tests", [*PYTEST, *WITHOUT, *SEVERAL, "3", *long_first(), "-m", UNMARKED]),
+    ("tests", [*PYTEST, *WITHOUT, *SEVERAL, *long_first(), "-m", UNMARKED]),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone and not weekly"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
-    ("notebooks", [*NBVAL, *SEVERAL, "3", *notebooks()]),
+    ("notebooks", [*NBVAL, *SEVERAL, *notebooks()]),
     ("book", [sys.executable, "book/tools/build.py"]),
-    ("browser", [*PYTEST, *WITHOUT, *SEVERAL, "3", *marked("browser"), "-m", "browser and not weekly"]),
+    ("browser", [*PYTEST, *WITHOUT, *SEVERAL, *marked("browser"), "-m", "browser and not weekly"]),
 ]
 WEEKLY = [*PYTEST, *WITHOUT, "--timeout=1800", *marked("weekly"), "-m"]
 ONLY_WHEN_NAMED = [
     ("weekly", [*WEEKLY, "weekly and alone"]),
-    (
-        "weekly",
-        [*WEEKLY, "weekly and not alone", "-n", "4", "--dist", "load"],
-    ),  # of a file, too, several at a time
+    # Several of one file, too, at a time.
+    ("weekly", [*WEEKLY, "weekly and not alone", "-n", "4", "--dist", "load"]),
 ]
 KINDS = ("failed", "passed", "skipped", "error")
 

@@ -27,7 +27,7 @@ class Room:
         self._tell, self._news = tell, threading.Condition()
         self._students: list[Line] = []  # all who have come, in this order
         # The run: its number, ranks, shape; by rank: what they have brought, how they have spoilt it, how they felt that.
-        self._run, self._ranks, self._shape = 0, self._students, (0,)  # type: int, list[Line], tuple[int, ...]
+        self._run, self._ranks, self._shape = 0, [], (0,)  # type: int, list[Line], tuple[int, ...]
         self._values, self._faults, self._felt = dict[Line, list](), dict[Line, str](), dict[Line, str]()
         if not host:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -80,7 +80,7 @@ class Class:
     def run(self, number):
         """Run an experiment; what the teacher then reads."""
         self.type(number)
-        return self.until("Done|came to nothing|must be|takes two")
+        return self.until("Done|failed|must be|takes two")
 
     def close(self):
         for process in self.running:

@@ -189,10 +189,12 @@ def test_real_workers_spend_the_times_that_the_simulation_drew():
     law = Uniform(0.010, 0.030)
     f = lambda comm: [(comm.compute(), comm.barrier()) for _ in comm.steps(8)] and None  # noqa: E731
     model = launch(f, 3, world=Simulated(law=law, seed=5))
-    real = launch(f, 3, world=Processes(law=law, seed=5))
+    with Processes().ready(3) as pool:  # other work only adds to a run: of five, the least disturbed
+        runs = [launch(f, 3, world=Processes(law=law, seed=5, pool=pool)) for _ in range(5)]
+    real = min(runs, key=lambda run: run.elapsed_s)
     drawn, spent = model.timeline.per_step(Kind.COMPUTE), real.timeline.per_step(Kind.COMPUTE)
     assert (spent >= drawn - 1e-6).all() and np.median(spent - drawn) < 0.003
-    assert model.elapsed_s <= real.elapsed_s  # and longer, where other work keeps the last from coming
+    assert model.elapsed_s <= real.elapsed_s < model.elapsed_s * 1.5
 
 
 @pytest.mark.processes
