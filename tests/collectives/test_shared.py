@@ -20,7 +20,7 @@ def share(rank: int, i: int, n: int, dtype) -> np.ndarray:
     return np.random.default_rng([3, rank, i]).standard_normal(n).astype(dtype)
 
 
-@pytest.mark.parametrize("K", [2, 3, 4, 7])
+@pytest.mark.parametrize("K", [2, 7, *(pytest.param(K, marks=pytest.mark.weekly) for K in (3, 4))])
 def test_a_long_mix_of_sizes_gives_the_naive_ones_bits_every_time(K):
     step = max(1 << 14, min(1 << 19, (1 << 22) // K) & ~0xFFF) // 4
     sizes = [1, 0, K - 1, 100_000, step, step + 1, 3 * step + 17] * 4
