@@ -18,8 +18,12 @@ import build
 import numpy as np
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
+# A busy machine takes as long as it likes over one example.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 MARK = "LABKIT_STARTED_BY_TEST"  # inherited by whatever the script starts, torchrun's sessions of their own included
 
 

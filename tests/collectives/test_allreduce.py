@@ -22,7 +22,7 @@ def reduce(comm, way, n, dtype=np.float64):
 
 @pytest.mark.parametrize("name", WAYS)
 @given(K=st.integers(1, 9), n=st.integers(0, 40), dtype=st.sampled_from([np.float32, np.float64]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_rank_ends_with_the_same_bits_of_the_sum_and_sends_what_is_priced(name, K, n, dtype):
     way = WAYS[name]
     run = launch(reduce, K, way.allreduce, n, dtype)

@@ -33,7 +33,7 @@ PARTS = {scatter: reduce_scatter, gather: all_gather, cast: broadcast}
 
 
 @sizes
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_each_part_lands_where_it_belongs_and_sends_what_is_priced(K, n, root):
     root %= K
     runs = {f: launch(f, K, n, root) for f in PARTS}

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.collectives import (
@@ -44,7 +44,6 @@ def test_one_worker_pays_nothing_and_arrays_broadcast(way):
 
 
 # -- how they compare ------------------------------------------------------------------------------------
-@settings(deadline=None)
 @given(K=st.integers(1, 3000), nbytes=st.floats(0, 1e9))
 def test_halves_make_a_ring_and_whoever_sends_as_many_bytes_takes_as_long_without_latency(K, nbytes):
     halves = reduce_scatter.time(K, nbytes, BOTH) + all_gather.time(K, nbytes, BOTH)
@@ -67,7 +66,6 @@ def test_rounds_are_exact_where_floating_logarithms_are_not(m):
 sizes = given(st.integers(1, 40), st.integers(0, 200), st.sampled_from([1, 4, 8]))
 
 
-@settings(deadline=None)
 @sizes
 def test_whoever_adds_in_one_place_moves_the_vector_to_and_from_everyone_once(K, n, itemsize):
     for way in (each for name, each in ALLREDUCES.items() if name != "doubling"):
@@ -87,7 +85,6 @@ def test_the_load_is_even_when_K_divides_n(way, K):
 
 # -- the best of them -----------------------------------------------------------------------------------
 @given(st.integers(1, 300), st.floats(0, 1e10), st.floats(1e-7, 1e-2), st.floats(1e3, 1e11))
-@settings(deadline=None)
 def test_best_is_the_minimum_over_all(K, nbytes, alpha, beta):
     link = Link(alpha, beta)
     seconds = {name: each.time(K, nbytes, link) for name, each in ALLREDUCES.items()}

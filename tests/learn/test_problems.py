@@ -58,7 +58,7 @@ def test_loss_and_gradient_equal_torch(name, dtype, rtol, idx):
 
 
 @every
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_gradient_sums_add_up_over_any_partition(name, data):
     problem = make(name)

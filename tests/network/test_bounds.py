@@ -15,7 +15,6 @@ links = st.builds(Link, st.floats(0, 1e-2), st.floats(1e3, 1e11))
 
 
 @given(ways, st.integers(1, 300), st.floats(1, 1e10), links)
-@settings(deadline=None)
 def test_no_price_beats_a_bound(way, K, nbytes, link):
     assert way.time(K, nbytes, link) >= least_time(K, nbytes, link) * (1 - 1e-12)
     assert way.rounds(K) >= least_rounds(K)
@@ -23,7 +22,7 @@ def test_no_price_beats_a_bound(way, K, nbytes, link):
 
 
 @given(ways, st.integers(1, 9), st.integers(0, 40), links)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_no_simulated_run_beats_a_bound(way, K, n, link):
     run = launch(lambda comm: way.allreduce(comm, np.ones(n) * comm.rank), K, world=Simulated(link))
     assert run.bytes_sent.max() >= least_bytes(K, 8 * n) - 1e-9

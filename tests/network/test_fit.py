@@ -31,7 +31,7 @@ def measured(rng, m, scatter=0.05, disturbed=0, forms=FORMS, link=LINK, sizes=(2
 
 
 @given(st.floats(1e-7, 1e-2), st.floats(1e6, 1e11), st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_times_without_scatter_give_the_link_back(alpha, beta, seed):
     link, samples = Link(alpha, beta), []
     for times_balanced in (0.01, 0.3, 1, 3, 100):  # sizes at which latency counts, and at which it doesn't

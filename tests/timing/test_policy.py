@@ -33,7 +33,7 @@ def test_another_text_is_refused(text):
 
 
 @every_policy
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(X=MATRICES, comm_s=COMM)
 def test_every_second_is_in_the_timeline_and_the_quick_form_says_when_the_slowest_has_finished(
     policy, X, comm_s
@@ -124,7 +124,7 @@ def event_by_event(X, backups, comm_s):
     return np.array(ends), used
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.one_of(TICKS, MATRICES.map(lambda X: X + 0.01)), st.integers(0, 6), COMM)
 def test_the_recurrence_is_the_run_event_by_event(X, backups, comm_s):
     backups = min(backups, len(X) - 1)
@@ -134,7 +134,7 @@ def test_the_recurrence_is_the_run_event_by_event(X, backups, comm_s):
     assert sorted(used) == [tuple(rt) for rt in np.argwhere(~np.isnan(arrivals.T)).tolist()]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.one_of(MATRICES, TICKS.map(lambda X: X - 1 / 8)), st.integers(0, 6), COMM)
 def test_k_minus_b_contribute_and_a_worker_does_one_thing_at_a_time_without_gaps(X, backups, comm_s):
     """Also where times are zero, of which the run event by event knows nothing."""
@@ -175,7 +175,7 @@ def plain_ssp(X, slack, comm_s=0.0):
     return np.array(F)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(MATRICES, st.integers(0, 8), st.sampled_from([0.0, 0.5]))
 def test_the_timeline_and_the_kernel_are_the_recurrence(X, slack, comm_s):
     F = plain_ssp(X, slack, comm_s)
@@ -185,7 +185,7 @@ def test_the_timeline_and_the_kernel_are_the_recurrence(X, slack, comm_s):
     assert timeline.finish_s == pytest.approx(F.max(), rel=1e-12, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(MATRICES, st.integers(0, 6))
 def test_more_slack_never_finishes_later_and_never_waits_more(X, slack):
     tight, loose = StaleSynchronous(slack).timeline(X, 0.1), StaleSynchronous(slack + 1).timeline(X, 0.1)
@@ -215,7 +215,7 @@ def queue(X, comm_s, server_s):
     return came, came + waits, done
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(MATRICES, st.sampled_from([0.0, 0.125, 0.5, 2.0]), st.sampled_from([0.1, 1.0, 4.0]))
 def test_the_server_serves_one_at_a_time_in_order_of_arrival_and_never_rests_while_somebody_waits(
     X, comm_s, server_s
@@ -231,7 +231,7 @@ def test_the_server_serves_one_at_a_time_in_order_of_arrival_and_never_rests_whi
 # -- local steps -----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(MATRICES, st.integers(1, 9), COMM)
 def test_a_block_of_h_steps_is_one_superstep_of_their_sums(X, H, comm_s):
     blocks = np.stack([X[:, t : t + H].sum(axis=1) for t in range(0, X.shape[1], H)], axis=1)
@@ -240,7 +240,7 @@ def test_a_block_of_h_steps_is_one_superstep_of_their_sums(X, H, comm_s):
     np.testing.assert_allclose(timeline.totals(), whole.totals(), rtol=1e-9, atol=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(MATRICES, st.integers(0, 3))
 def test_with_t_local_steps_nobody_waits_before_the_end(X, more):
     T = X.shape[1]

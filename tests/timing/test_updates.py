@@ -32,7 +32,7 @@ def plain_updates(timeline):
     return [(k, t, sum(other[0] <= start for other in rows[:u])) for u, (_, k, t, start) in enumerate(rows)]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(MATRICES, st.integers(0, 4), COMM, st.sampled_from([0.0, 0.5]))
 def test_one_by_one_is_the_plain_count_of_what_was_applied_before(X, slack, comm_s, server_s):
     for timeline in (
@@ -45,7 +45,7 @@ def test_one_by_one_is_the_plain_count_of_what_was_applied_before(X, slack, comm
         np.testing.assert_array_equal(updates.into, np.arange(X.size))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(POSITIVE, st.integers(0, 4), COMM)
 def test_a_worker_has_read_its_own_gradients_and_all_that_ssp_promises(X, slack, comm_s):
     updates = StaleSynchronous(slack).updates(X, comm_s)
@@ -65,7 +65,7 @@ def test_the_bound_on_staleness_is_attained(K, slack):
     assert StaleSynchronous(slack).updates(X).tau.max() == StaleSynchronous(slack).staleness_bound(K)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(MATRICES, COMM, st.integers(0, 5))
 def test_behind_a_barrier_nothing_is_stale_and_everyone_who_came_in_time_counts(X, comm_s, backups):
     K, T = X.shape
