@@ -42,8 +42,9 @@ def home(root: Path, module: str, name: str) -> Definition | None:
     return home(root, *further[0]) if further else None
 
 
-def used(node: ast.AST, source: str, path: Path | None, root: Path) -> set[Definition]:
-    """The definitions that a piece of a text names, of its own file or by import."""
+@cache
+def used(node: ast.stmt | ast.Module, source: str, path: Path | None, root: Path) -> set[Definition]:
+    """The definitions that a piece of a text names, of its own file or by import; with a computed one, all of its folder."""
     taken = {known: (module, name) for module, name, known in closure.imports(source) if name}
     found: set[Definition | None] = set()
     for each in ast.walk(node):
@@ -52,7 +53,7 @@ def used(node: ast.AST, source: str, path: Path | None, root: Path) -> set[Defin
         elif isinstance(each, ast.Name):
             mine = (path, each.id) if path and each.id in defined(path) else None
             found.add(mine or home(root, *taken.get(each.id, ("", ""))))
-    if path and closure.COMPUTED.search(ast.get_source_segment(source, node) or ""):  # brings its folder
+    if path and closure.COMPUTED.search("\n".join(source.splitlines()[node.lineno - 1 : node.end_lineno])):
         found |= {(other, name) for other in path.parent.glob("*.py") for name in defined(other)}
     return {one for one in found if one}
 
@@ -60,7 +61,7 @@ def used(node: ast.AST, source: str, path: Path | None, root: Path) -> set[Defin
 def reach(text: str, root: Path) -> set[Definition]:
     """The definitions that the cells of a lab's text reach."""
     program = "\n".join(myst.codes(text))
-    left, seen = used(ast.parse(program), program, None, root), set[Definition]()
+    left, seen = {*used(ast.parse(program), program, None, root)}, set[Definition]()
     while left:
         path, name = one = left.pop()
         seen.add(one)
