@@ -230,6 +230,23 @@ def test_more_workers_than_parameters_are_fine():
         assert all(moved > 0.05 for moved in launch(f, 5, stage).results)
 
 
+def test_a_model_that_cannot_be_sharded_is_refused():
+    def f(comm):
+        Zero1(comm, model := nn.Linear(1, 2), torch.optim.SGD, lr=0.1)
+        for made, why in (
+            (
+                nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).double()),
+                "one dtype to be sharded, got .*32.*64",
+            ),
+            (nn.ReLU(), "parameters that want a gradient, but it has none"),
+            (model, "a Zero1 looks after it already"),
+        ):
+            with pytest.raises(ValueError, match=why):
+                Zero2(comm, made, torch.optim.SGD, lr=0.1)
+
+    launch(f, 2)
+
+
 def beside_fsdp(comm, batches):
     """The largest gap between torch's FSDP and our stage 3."""
     from torch.distributed.fsdp import fully_shard
