@@ -168,6 +168,14 @@ def test_a_model_moved_to_the_gpu_afterwards_is_timed_there():
         assert recorder.report().timeline.totals()[0, Kind.COMMUNICATE] > 0.01
 
 
+def test_times_are_taken_where_the_gradients_are():
+    model = torch.nn.Linear(3, 1)
+    with closing(StragglerRecorder(model)) as recorder:
+        recorder.device = torch.device("meta")  # as if the model had been there when it was wrapped
+        model(torch.ones(2, 3)).sum().backward()
+        assert recorder.device == torch.device("cpu")
+
+
 def test_a_backward_that_fails_is_forgotten():
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
