@@ -8,18 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labkit.timing import (
-    Asynchronous,
-    Constant,
-    LocalSteps,
-    OneStraggler,
-    Pareto,
-    ShiftedExponential,
-    StaleSynchronous,
-    Synchronous,
-    Uniform,
-    draw,
-)  # fmt: skip
+from labkit import timing
 from labkit_book.labs.figures.barriers import METHODS
 
 pytest.importorskip("playwright.sync_api")
@@ -32,21 +21,21 @@ def law_of(s: dict[str, Any]) -> Any:
     """The law of a state's name, with its mean and its standard deviation of `spread` means."""
     mean, deviation, shape = s["mean_s"], s["spread"] * s["mean_s"], 1 + math.sqrt(1 + s["spread"] ** -2)
     if s["law"] == "uniform":
-        return Uniform(mean - math.sqrt(3) * deviation, mean + math.sqrt(3) * deviation)
+        return timing.Uniform(mean - math.sqrt(3) * deviation, mean + math.sqrt(3) * deviation)
     if s["law"] == "exponential":
-        return ShiftedExponential(mean - deviation, deviation)
-    return Pareto(mean * (shape - 1) / shape, shape) if s["law"] == "pareto" else Constant(mean)
+        return timing.ShiftedExponential(mean - deviation, deviation)
+    return timing.Pareto(mean * (shape - 1) / shape, shape) if s["law"] == "pareto" else timing.Constant(mean)
 
 
 def by_labkit(s: dict[str, Any]) -> tuple[Any, dict[str, float | None]]:
     """The same run's timeline, and the numbers under the picture."""
     policy = {
-        "sync": Synchronous(), "ssp": StaleSynchronous(s["slack"]), "async": Asynchronous(),
-        "backup": Synchronous(s["backups"]), "local": LocalSteps(s["H"]),
+        "sync": timing.Synchronous(), "ssp": timing.StaleSynchronous(s["slack"]), "async": timing.Asynchronous(),
+        "backup": timing.Synchronous(s["backups"]), "local": timing.LocalSteps(s["H"]),
     }[s["method"]]  # fmt: skip
-    times = draw(OneStraggler(law_of(s), s["slowdown"]), s["K"], s["T"], s["seed"])
+    times = timing.draw(timing.OneStraggler(law_of(s), s["slowdown"]), s["K"], s["T"], s["seed"])
     asked = (times, s["comm_s"], *([s["server_s"]] if s["method"] == "async" else []))
-    run, free_s = policy.timeline(*asked), float(Asynchronous().ends(times, s["comm_s"])[-1])
+    run, free_s = policy.timeline(*asked), float(timing.Asynchronous().ends(times, s["comm_s"])[-1])
     # late workers may go on after the run
     elapsed = run.finish_s if s["method"] == "async" else float(policy.ends(times, s["comm_s"])[-1])
     waiting = run.idle_s / (s["K"] * elapsed)

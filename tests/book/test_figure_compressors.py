@@ -6,17 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labkit.compress import (
-    QSGD,
-    ErrorFeedback,
-    Identity,
-    PowerSGD,
-    RandomK,
-    Sign,
-    TopK,
-    sent_bytes,
-    wire_time,
-)  # fmt: skip
+from labkit.compress import QSGD, ErrorFeedback, Identity, PowerSGD, RandomK, Sign, TopK
+from labkit.compress.scheme import sent_bytes, wire_time
 from labkit.network import Link
 from labkit_book.labs.fewer_bytes import DGC
 from labkit_book.labs.figures.compressors import Curve
@@ -83,9 +74,7 @@ def test_bytes_seconds_ranks_and_crossings_are_labkits(figure_page: Any) -> None
                     "seconds": seconds(name, n, s),
                 }[s["against"]]
                 assert run["to_target"] == pytest.approx(expected, rel=1e-9)
-            for beta in (
-                factor * edge for factor in (0.9, 1.1) for edge in run["pays"] if 0 < edge < math.inf
-            ):
+            for beta in (by * edge for by in (0.9, 1.1) for edge in run["pays"] if 0 < edge < math.inf):
                 link = Link(s["alpha"], beta)
                 plain, its = (wire_time(WAYS[n], K, D, 4, link, t=T - 1) for n in ("plain", name))
                 ahead = plain - its - s["coding"] * (CODING[name] * every - CODING["plain"])

@@ -55,8 +55,6 @@ def test_its_numbers_are_labkits(figure_page: Any) -> None:
         theirs = [(bar["t_comm"], bar["step_s"]) for bar in (seen, *seen["bars"])]
         np.testing.assert_allclose(theirs, [(comm_s(K, state), step_s(K, state)) for K in Ks], rtol=1e-12)
         exposed = max(0.0, step_s(state["K"], state) - state["t_comp"])
-        parts = [exposed, seen["t_comm"] - exposed]
-        np.testing.assert_allclose(
-            [seen["exposed_s"], seen["hidden_s"]], parts, atol=1e-12 * (1 + seen["step_s"])
-        )
+        parts, off = [exposed, seen["t_comm"] - exposed], 1e-12 * (1 + seen["step_s"])
+        np.testing.assert_allclose([seen["exposed_s"], seen["hidden_s"]], parts, atol=off)
         assert takes_over(seen["takeover"], state)

@@ -35,19 +35,15 @@ def test_with_replacement_batches_are_full_and_repeat_examples():
 
 
 def test_endless_batches_are_reshuffled_every_epoch_and_reproducible():
-    first, again = (
-        list(islice(minibatches(8, 4, np.random.default_rng(1), epochs=None), 40)) for _ in range(2)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert any(not np.array_equal(first[0], batch) for batch in first[2::2])
+    one, two = (list(islice(minibatches(8, 4, np.random.default_rng(1), epochs=None), 40)) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    assert any(not np.array_equal(one[0], batch) for batch in one[2::2])
 
 
-@pytest.mark.parametrize(
-    ("args", "said"), [((0, 1), "N must"), ((4, 2.0), "b must"), ((4, 5), "b must be at most N = 4")]
-)
-def test_bad_batches_are_refused_at_the_call_not_at_the_first_batch(args, said):
-    with pytest.raises(ValueError, match=said):
-        minibatches(*args, np.random.default_rng(0))
+@pytest.mark.parametrize("N, b, says", [(0, 1, "N must"), (4, 2.0, "b must"), (4, 5, "b must be .* N = 4")])
+def test_bad_batches_are_refused_at_the_call_not_at_the_first_batch(N, b, says):
+    with pytest.raises(ValueError, match=says):
+        minibatches(N, b, np.random.default_rng(0))
 
 
 def test_sgd_is_the_loop_written_by_hand_and_stops_after_T():

@@ -37,9 +37,7 @@ def test_every_step_is_the_step_of_one_worker_with_all_the_examples(problem, clo
         np.testing.assert_allclose(iterates, alone, rtol=close, atol=close / 10)
         np.testing.assert_array_equal(iterates, run.results[0])  # no rank drifts by a single bit
     if allreduce is ring.allreduce:  # the sum and the count travel
-        np.testing.assert_array_equal(
-            run.bytes_sent, 6 * ring.bytes(K, problem.d + 1, problem.dtype.itemsize)
-        )
+        np.testing.assert_array_equal(run.bytes_sent, 6 * ring.bytes(K, problem.d + 1, w0.itemsize))
 
 
 def step_of_divergence(comm):

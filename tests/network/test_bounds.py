@@ -48,9 +48,8 @@ def test_rounds_are_what_it_takes_for_news_to_reach_everyone():
 
 
 def test_four_workers_by_hand_and_arrays_of_workers_and_sizes():
-    assert least_time(4, 1e6, LINK) == pytest.approx(1.5e-3) and least_time(4, 1, LINK) == pytest.approx(
-        60e-6
-    )
+    assert least_time(4, 1e6, LINK) == pytest.approx(1.5e-3)
+    assert least_time(4, 1, LINK) == pytest.approx(60e-6)
     assert least_time(4, 0, LINK) == 0  # an empty vector needs nothing
     K, nbytes = np.array([[1], [2], [8]]), np.array([0.0, 1e6])
     np.testing.assert_allclose(least_bytes(K, nbytes), [[0, 0], [0, 1e6], [0, 1.75e6]])
@@ -58,10 +57,9 @@ def test_four_workers_by_hand_and_arrays_of_workers_and_sizes():
     assert least_time(K, nbytes, LINK)[2, 1] == least_time(8, 1e6, LINK)
 
 
-@pytest.mark.parametrize(
-    ("bound", "args", "name"),
-    [(least_rounds, (0,), "K"), (least_bytes, (2.5, 1), "K"), (least_time, (4, -1, LINK), "nbytes")],
-)
+@pytest.mark.parametrize(("bound", "args", "name"), [
+    (least_rounds, (0,), "K"), (least_bytes, (2.5, 1), "K"), (least_time, (4, -1, LINK), "nbytes"),
+])  # fmt: skip
 def test_what_makes_no_sense_is_refused(bound, args, name):
     with pytest.raises(ValueError, match=f"{name} must be"):
         bound(*args)

@@ -107,13 +107,10 @@ def test_samples_that_determine_too_little_are_refused_by_what_they_lack(samples
         fit(samples)
 
 
-@pytest.mark.parametrize("seconds", [-1.0, 0.0, math.nan, math.inf, "1", None, True])
-def test_seconds_that_no_clock_shows_are_refused(seconds):
-    with pytest.raises(ValueError, match="seconds must be a finite number > 0"):
-        Sample(ring, 4, 1e6, seconds)
-
-
-@pytest.mark.parametrize(("K", "nbytes", "name"), [(1, 1e6, "K"), (2.0, 1e6, "K"), (4, -1, "nbytes")])
-def test_a_sample_of_nothing_is_refused(K, nbytes, name):
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        Sample(ring, K, nbytes, 1.0)
+@pytest.mark.parametrize(("K", "nbytes", "seconds", "says"), [
+    (1, 1e6, 1.0, "K must be"), (2.0, 1e6, 1.0, "K must be"), (4, -1, 1.0, "nbytes must be"),
+    *((4, 1e6, s, "seconds must be a finite number > 0") for s in (-1.0, 0.0, math.nan, math.inf, "1", None, True)),
+])  # fmt: skip
+def test_a_sample_of_nothing_and_seconds_that_no_clock_shows_are_refused(K, nbytes, seconds, says):
+    with pytest.raises(ValueError, match=says):
+        Sample(ring, K, nbytes, seconds)

@@ -57,10 +57,9 @@ def test_a_row_s_time_and_money_are_those_of_the_job_played_message_by_message(K
     assert row.price == pytest.approx(sum([max(ended_s)] * K) * 2.5 / 3600, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    "method,B,steps",
-    [("sync", 256, 119_000), ("overlapped:8", 256, 119_000), ("backup:1", 224, 135_000), (EXACT[2], 256, 154_700)],
-)  # fmt: skip
+@pytest.mark.parametrize("method,B,steps", [
+    ("sync", 256, 119_000), ("overlapped:8", 256, 119_000), ("backup:1", 224, 135_000), (EXACT[2], 256, 154_700),
+])  # fmt: skip
 def test_steps_are_those_of_the_hyperbola_at_the_examples_that_count(method, B, steps):
     """8 workers of 32 examples, by hand: 7000 (1 + 4096 / B); a backup's examples don't count, local needs 1.3 as many."""
     (row,) = plan(CASE, methods=[method]).rows
@@ -80,9 +79,8 @@ def test_what_no_k_allows_is_left_out_and_said():
     assert [(row.name, row.K) for row in made.rows] == [("sync", 1), ("sync", 2), ("backup:1", 2)]
     (left,) = made.left_out
     assert (left.name, left.K, left.refusal) == ("backup:1", 1, "backups must be less than K = 1, got 1")
-    with pytest.raises(
-        ValueError, match="K must leave some method possible, but backup:1 with K = 1: backups must"
-    ):
+    says = "K must leave some method possible, but backup:1 with K = 1: backups must"
+    with pytest.raises(ValueError, match=says):
         plan(CASE, K_workers=1, methods=["backup:1"])
 
 
@@ -105,9 +103,8 @@ def test_goals_choose_what_they_say():
     made = plan(CASE, K_workers=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
     assert made.best().time_s == min(row.time_s for row in made.rows)
     assert made.best("price").price == min(row.price for row in made.rows)
-    assert made.best("knee").time_s * made.best("knee").price == min(
-        row.time_s * row.price for row in made.rows
-    )
+    knee = made.best("knee")
+    assert knee.time_s * knee.price == min(row.time_s * row.price for row in made.rows)
     assert made.best(name="sync").name == "sync" and [row.K for row in made.of(K=4)] == [4, 4, 4]
     assert [row.time_s for row in made.ranking] == sorted(row.time_s for row in made.ranking)
     with pytest.raises(ValueError, match="name and K must be in the plan"):
@@ -208,9 +205,8 @@ def test_what_does_not_fit_is_refused_and_never_priced_and_a_flip_says_from_wher
     made = plan(LARGE)
     assert {row.name for row in made.rows} == {"zero3"} and min(row.K for row in made.rows) == 16
     assert {row.name for row in made.left_out} == {"sync", "overlapped:25MB", "zero2", "zero3"}
-    with pytest.raises(
-        ValueError, match=r"sync with K = 8: does not fit: .* zero3 needs K >= 16\. .* Megatron-LM"
-    ):
+    says = r"sync with K = 8: does not fit: .* zero3 needs K >= 16\. .* Megatron-LM"
+    with pytest.raises(ValueError, match=says):
         plan(LARGE, K_workers=8)
     with pytest.raises(ValueError, match=r"zero3 on no number of workers; .*torchtitan"):
         plan(LARGE, memory_bytes=1e9)
@@ -223,9 +219,7 @@ def test_what_does_not_fit_is_refused_and_never_priced_and_a_flip_says_from_wher
 
 @pytest.mark.parametrize("M,write_s", [(1e6, 30.0), (11_000.0, 30.0), (900.0, 300.0)])
 def test_the_best_interval_is_at_least_as_good_as_what_a_search_finds(M, write_s):
-    searched = minimize_scalar(
-        lambda x: -_goodput(M, write_s, 60.0, x), bounds=(1.0, 2 * M), method="bounded"
-    )
+    searched = minimize_scalar(lambda x: -_goodput(M, write_s, 60.0, x), bounds=(1, 2 * M), method="bounded")
     assert _goodput(M, write_s, 60.0) >= -searched.fun * (1 - 1e-12)
     young = math.sqrt(2 * write_s * M)
     assert _goodput(M, write_s, 60.0) >= _goodput(M, write_s, 60.0, young)

@@ -87,11 +87,10 @@ def test_a_method_is_called_what_it_was_spelled(text):
     assert text.partition(":")[0] in {name.partition(":")[0] for name in METHODS}
 
 
-@pytest.mark.parametrize(
-    "given",
-    ["foo", "sync:1", "local", "local:2.5", "topk:x", "ssp:-1", "", "overlapped:25mb", "overlapped:0MB", "zero4", "async",
-     {"method": "sync", "name": 1}, {"steps_factor": 2}, {"method": "sync", "steps_factor": 0}, 7],
-)  # fmt: skip
+@pytest.mark.parametrize("given", [
+    "foo", "sync:1", "local", "local:2.5", "topk:x", "ssp:-1", "", "overlapped:25mb", "overlapped:0MB", "zero4", "async",
+    {"method": "sync", "name": 1}, {"steps_factor": 2}, {"method": "sync", "steps_factor": 0}, 7,
+])  # fmt: skip
 def test_what_is_no_method_gets_a_sentence(given):
     with pytest.raises(ValueError, match=r"^(a method|methods|policy|L|steps_factor) must "):
         parse_method(given)
@@ -116,11 +115,10 @@ def test_quantities_are_what_they_say(text, unit, value):
     assert read(text, unit) == value
 
 
-@pytest.mark.parametrize(
-    "text,unit",
-    [("25Gbit", "B/s"), ("25Gx/s", "B/s"), ("fast", "B/s"), ("inf", "B/s"), ("20 parsecs", "s"), ("nan", "s"), ("20", "s"),
-     ("25.6Mx", ""), ("80Gb", "B"), ("", "")],
-)  # fmt: skip
+@pytest.mark.parametrize("text,unit", [
+    ("25Gbit", "B/s"), ("25Gx/s", "B/s"), ("fast", "B/s"), ("inf", "B/s"), ("20 parsecs", "s"), ("nan", "s"), ("20", "s"),
+    ("25.6Mx", ""), ("80Gb", "B"), ("", ""),
+])  # fmt: skip
 def test_wrong_quantities_get_a_sentence(text, unit):
     with pytest.raises(ValueError, match=r"^must be .* such as .*, got '"):
         read(text, unit)

@@ -49,19 +49,17 @@ def test_the_example_prints_the_command_whose_answer_follows(capsys, more):
 
 def test_what_is_typed_takes_the_place_of_what_the_file_says_in_whatever_way(capsys, tmp_path):
     file = tmp_path / "job.json"
-    file.write_text(json.dumps({
+    kept = {
         "parameters": 10**6, "b_examples": 8, "example_s": 0.01, "K_workers": [2, 4], "beta_bytes_per_s": 1e9,
         "S_min_steps": 100, "B_crit_examples": 64, "spread": 0.1, "methods": ["sync"], "transport": "measured",
-    }))  # fmt: skip
+    }  # fmt: skip
+    file.write_text(json.dumps(kept))
     case = {"parameters": 10**6, "example_s": 0.01, "spread": 0.1, "methods": ["sync"]}
     typed = ["--from", file, "--b", "16", "--K", "8", "--examples", "1M", "--network", SWEEP]
-    expected = Case(
-        **case, b_examples=16, K_workers=8, total_examples=1e6, sweep=read_sweep(SWEEP.read_text())
-    )
+    sweep = read_sweep(SWEEP.read_text())
+    expected = Case(**case, b_examples=16, K_workers=8, total_examples=1e6, sweep=sweep)
     assert said(capsys, *typed)[1] == as_text(plan(expected)) + "\n"
-    again = Case(
-        **case, b_examples=8, K_workers=[2, 4], S_min_steps=100, B_crit_examples=64, beta_bytes_per_s=5e8
-    )
+    again = Case(**kept | {"beta_bytes_per_s": 5e8})
     assert said(capsys, "--from", file, "--network", "500MB/s")[1] == as_text(plan(again)) + "\n"
 
 

@@ -259,13 +259,12 @@ def test_a_measured_step_is_what_the_plan_then_says_and_one_worker_stays():
 
 
 def test_a_sweep_is_the_price_of_sums_and_everything_else_the_link_s():
-    points = [
-        (K, n, 1.1 * ring.time(K, n, Link(30e-6, 1e9))) for K in (2, 4, 8) for n in np.logspace(2, 9, 15)
-    ]
+    link = Link(30e-6, 1e9)
+    points = [(K, n, 1.1 * ring.time(K, n, link)) for K in (2, 4, 8) for n in np.logspace(2, 9, 15)]
     case = replace(CASE, allreduce="best", sweep=points, beta_bytes_per_s=None)
     sent = case.cluster.allreduce(8, 3e6)
     assert sent.seconds == pytest.approx(case.sweep.seconds(8, 3e6))
-    assert sent.seconds == pytest.approx(1.1 * ring.time(8, 3e6, Link(30e-6, 1e9)), rel=0.1)
+    assert sent.seconds == pytest.approx(1.1 * ring.time(8, 3e6, link), rel=0.1)
     assert case.cluster.link.beta == pytest.approx(1e9 / 1.1, rel=0.01)
     named = case.cluster.allreduce(4, 3e6, "ring")
     assert named.seconds == pytest.approx(ring.time(4, 3e6, case.cluster.link))

@@ -33,9 +33,8 @@ def test_moving_a_slider_replaces_the_picture_in_place():
     slope.value = 1.0
     assert image.value == before  # the same values make the same picture
     K.value = 32
-    assert (
-        image.value != before and type(explorer(draw, slope=(0, 3, 1, 1)).children[0]).__name__ == "IntSlider"
-    )
+    assert image.value != before
+    assert type(explorer(draw, slope=(0, 3, 1, 1)).children[0]).__name__ == "IntSlider"
 
 
 def test_a_value_that_the_function_refuses_is_said_under_the_figure():

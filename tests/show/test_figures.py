@@ -57,9 +57,7 @@ def test_without_an_engine_one_sentence_stands_there(monkeypatch: pytest.MonkeyP
 
 
 @every_figure
-def test_a_notebook_gets_a_widget_that_holds_the_same_state_and_code(
-    make_figure: Any, name: str, kernel: None
-) -> None:
+def test_a_notebook_s_widget_holds_the_same_state_and_code(make_figure: Any, name: str, kernel: None) -> None:
     made = make_figure(name)
     assert VIEW in made._repr_mimebundle_()[0]
     shown = made.widget.get_state()

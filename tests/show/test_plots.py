@@ -17,9 +17,8 @@ COLOURS = [palette.COMPUTE, palette.WAIT, palette.COMMUNICATE]
 
 
 def legend(ax):
-    return [
-        text.get_text() for one in (ax.get_legend(), *ax.figure.legends) if one for text in one.get_texts()
-    ]
+    boxes = filter(None, (ax.get_legend(), *ax.figure.legends))
+    return [text.get_text() for box in boxes for text in box.get_texts()]
 
 
 def test_the_lanes_cover_what_the_timeline_says_in_milliseconds():
@@ -86,7 +85,6 @@ def test_two_algorithms_share_axes_under_labels_of_their_own():
 
 
 def test_a_series_of_another_name_is_refused():
-    with pytest.raises(
-        ValueError, match="series must be one of predicted, simulated, measured, got 'guessed'"
-    ):
+    says = "series must be one of predicted, simulated, measured, got 'guessed'"
+    with pytest.raises(ValueError, match=says):
         predicted_measured([1, 2], {"guessed": [1, 2]}, xlabel="x", ylabel="y")

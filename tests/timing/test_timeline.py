@@ -7,14 +7,10 @@ from labkit.timing import Kind, Synchronous, Timeline
 
 NAN = float("nan")
 SPANS = [
-    (0, 0, Kind.COMPUTE, 0.0, 0.2),
-    (0, 0, Kind.WAIT, 0.2, 0.5),
-    (0, 0, Kind.COMMUNICATE, 0.5, 0.6),
-    (1, 0, Kind.COMPUTE, 0.0, 0.5),
-    (1, 0, Kind.COMMUNICATE, 0.5, 0.6),
-    (1, 1, Kind.COMPUTE, 0.6, 0.9),
-    (1, -1, Kind.COMPUTE, 0.9, 1.0),
-]
+    (0, 0, Kind.COMPUTE, 0.0, 0.2), (0, 0, Kind.WAIT, 0.2, 0.5), (0, 0, Kind.COMMUNICATE, 0.5, 0.6),
+    (1, 0, Kind.COMPUTE, 0.0, 0.5), (1, 0, Kind.COMMUNICATE, 0.5, 0.6),
+    (1, 1, Kind.COMPUTE, 0.6, 0.9), (1, -1, Kind.COMPUTE, 0.9, 1.0),
+]  # fmt: skip
 
 
 def of_two(spans=SPANS, arrivals=(), K=2):

@@ -35,10 +35,8 @@ def plain_updates(timeline):
 @settings(max_examples=80)
 @given(MATRICES, st.integers(0, 4), COMM, st.sampled_from([0.0, 0.5]))
 def test_one_by_one_is_the_plain_count_of_what_was_applied_before(X, slack, comm_s, server_s):
-    for timeline in (
-        StaleSynchronous(slack).timeline(X, comm_s),
-        Asynchronous().timeline(X, comm_s, server_s),
-    ):
+    runs = StaleSynchronous(slack).timeline(X, comm_s), Asynchronous().timeline(X, comm_s, server_s)
+    for timeline in runs:
         updates = Updates.asynchronous(timeline)
         rows = np.stack([updates.rank, updates.step, updates.read], axis=1).tolist()
         assert list(map(tuple, rows)) == plain_updates(timeline)
@@ -85,9 +83,8 @@ def test_a_measured_barrier_that_workers_leave_one_after_another_is_still_a_barr
             begin = t + (0.5 if k == 2 and t else 0.0)
             spans += [(k, t, Kind.COMPUTE, begin, t + 0.9), (k, t, Kind.COMMUNICATE, t + 0.9, t + 1.0 + late)]
     arrivals = [(f"all-reduce {t}", np.full(3, t + 0.9)) for t in range(4)]
-    updates = Updates.synchronous(
-        Timeline.from_spans(3, spans, arrivals=arrivals, measured=True, where="here")
-    )
+    timeline = Timeline.from_spans(3, spans, arrivals=arrivals, measured=True, where="here")
+    updates = Updates.synchronous(timeline)
     assert not updates.tau.any() and updates.measured
     np.testing.assert_allclose(updates.applied_s, [1.5, 2.5, 3.5, 4.0])
 

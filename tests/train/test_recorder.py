@@ -120,9 +120,8 @@ def test_what_a_recomputed_segment_waits_for_is_not_computing():
     model = torch.nn.Sequential(first, last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with closing(StragglerRecorder(model)) as recorder:
-        first.weight.register_post_accumulate_grad_hook(
-            lambda _: run_at_end_of_backward(lambda: time.sleep(0.02))
-        )
+        when_summed = first.weight.register_post_accumulate_grad_hook
+        when_summed(lambda _: run_at_end_of_backward(lambda: time.sleep(0.02)))
         for _ in range(5):
             x = torch.randn(2, 4, requires_grad=True)
             last(checkpoint(first, x, use_reentrant=True)).sum().backward()
@@ -180,21 +179,13 @@ def test_a_backward_that_fails_is_forgotten():
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     recorder = StragglerRecorder(model)
-
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, g):
-            raise OSError("half-way")
-
     for t in range(5):
         if t == 2:
             x = torch.randn(2, 3, requires_grad=True)
-            with pytest.raises(OSError, match="half-way"):
-                (model(Fails.apply(x)).sum() + model(x).sum()).backward()
+            copy = x.clone()
+            copy.register_hook(lambda _: 1 / 0)  # half-way
+            with pytest.raises(ZeroDivisionError):
+                (model(copy).sum() + model(x).sum()).backward()
         model(torch.randn(2, 3)).sum().backward()
         optimizer.step()
     assert recorder.report().timeline.T == 4

@@ -218,24 +218,24 @@ def test_a_recording_is_kept_and_read_again_and_the_command_says_the_same(tmp_pa
     assert capsys.readouterr().out == f"{account(steps)}\n"
 
 
-@pytest.mark.parametrize("what", ["text", "empty", "cut", "other", "negative", "pickled", "none"])
+SPOILT = {
+    "text": lambda path, kept: path.write_text("steps"),
+    "empty": lambda path, kept: path.write_text(""),
+    "cut": lambda path, kept: path.write_bytes(path.read_bytes()[:-200]),
+    "other": lambda path, kept: np.savez(path, x=np.ones(3)),
+    "negative": lambda path, kept: np.savez(path, **kept | {"seconds": -kept["seconds"]}),
+    "pickled": lambda path, kept: np.savez(path, **kept | {"seconds": np.array([print], dtype=object)}),
+    "none": lambda path, kept: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
 def test_a_bad_file_is_refused_in_a_sentence(tmp_path, capsys, what):
     path = tmp_path / "job.npz"
     recorded().save(path)
     with np.load(path) as file:
         kept = dict(file)
-    if what in ("text", "empty"):
-        path.write_text("steps" if what == "text" else "")
-    elif what == "cut":
-        path.write_bytes(path.read_bytes()[:-200])
-    elif what == "other":
-        np.savez(path, x=np.ones(3))
-    elif what == "negative":
-        np.savez(path, **kept | {"seconds": -kept["seconds"]})
-    elif what == "pickled":
-        np.savez(path, **kept | {"seconds": np.array([print], dtype=object)})
-    else:
-        path.unlink()
+    SPOILT[what](path, kept)
     assert main([str(path)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and str(path) in said and "pickle" not in said
