@@ -175,6 +175,15 @@ def test_times_are_taken_where_the_gradients_are():
         assert recorder.device == torch.device("cpu")
 
 
+def test_the_probe_gets_a_batch_of_about_the_mean_length():
+    model = torch.nn.Linear(3, 1)
+    with closing(StragglerRecorder(model)) as recorder:
+        for n in (9, 1, 5, 20):
+            model(torch.ones(n, 3))
+        examples, (inputs, _) = recorder.usual
+        assert examples == 5 and inputs[0].shape == (5, 3)
+
+
 def test_a_backward_that_fails_is_forgotten():
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
