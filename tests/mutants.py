@@ -3,7 +3,7 @@
     python tests/mutants.py [HOW_MANY [SEED]]
 
 cosmic-ray changes one place at a time (an operator, a comparison, a constant, a loop) in a clone of what is committed, which
-has an environment of its own, in `_build/mutants`. Tests of the place's room come first, and the first that fails ends
+has an environment of its own, in `_build/mutants`. Tests of the place's room, and those that name its file, come first, and the first that fails ends
 it. A place counts once, however many ways there are to change it; files are drawn by their length.
 """
 
@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import changed
 import stages
 
 HOME = stages.ROOT / "_build" / "mutants"
@@ -74,12 +75,13 @@ def drawn(how_many: int, seed: int) -> Iterator[Any]:
 
 
 def tested(path: Path, *mutations: Any) -> Any:
-    """What becomes of a fault in this file of a package, as cosmic-ray says it: the tests of its room, then all others."""
+    """What becomes of a fault in this file of a package, as cosmic-ray says it: tests of its room or that name it, then the rest."""
     from cosmic_ray.mutating import mutate_and_test
 
-    room = path.with_suffix("").parts[1]
-    near = [f for f in stages.long_first() if f"/{room}/" in f or f"test_{room}" in f]
-    far = [f for f in stages.long_first() if f not in near]
+    room, files = path.with_suffix("").parts[1], stages.long_first()
+    named = (f for f in files if changed.reaches(stages.ROOT / f, {stages.ROOT / path}))
+    near = list(dict.fromkeys([*(f for f in files if f"/{room}/" in f or f"test_{room}" in f), *named]))
+    far = [f for f in files if f not in near]
     pytest = [*stages.PYTEST, *stages.WITHOUT, *stages.SEVERAL, "-x", "-m", stages.UNMARKED]
     first, then = (shlex.join([*pytest, *files]) for files in (near, far))
     # Of 5 no test was chosen.
