@@ -1,10 +1,11 @@
 """Faults planted at random, each met by the tests of `make test`. Does one survive: is a test missing, or is it no fault?
 
-    python tests/mutants.py [HOW_MANY [SEED]]
+    python tests/mutants.py [HOW_MANY [SEED [FIRST]]]
 
 cosmic-ray changes one place at a time (an operator, a comparison, a constant, a loop) in a clone of what is committed, which
-has an environment of its own, in `_build/mutants`. Tests of the place's room, and those that name its file, come first, and the first that fails ends
-it. A place counts once, however many ways there are to change it; files are drawn by their length.
+has an environment of its own, in `_build/mutants`. Tests of the place's room come first, then those that name its file, and
+the first that fails ends it. A place counts once, however many ways there are to change it; files are drawn by their
+length. FIRST: the first of them to plant, if others have been planted before.
 """
 
 import os
@@ -18,6 +19,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,7 @@ def drawn(how_many: int, seed: int) -> Iterator[Any]:
 
 
 def tested(path: Path, *mutations: Any) -> Any:
-    """What becomes of a fault in this file of a package, as cosmic-ray says it: tests of its room or that name it, then the rest."""
+    """What becomes of a fault in this file of a package, as cosmic-ray says it."""
     from cosmic_ray.mutating import mutate_and_test
 
     room, files = path.with_suffix("").parts[1], stages.long_first()
@@ -89,19 +91,19 @@ def tested(path: Path, *mutations: Any) -> Any:
     return mutate_and_test(mutations, shlex.join(["bash", "-c", both]), LONGEST_S)
 
 
-def plant(how_many: int, seed: int = 0) -> None:
-    """Plant them one by one, and say what becomes of each."""
+def plant(how_many: int, seed: int = 0, first: int = 1) -> None:
+    """Plant them one by one, from the first on, and say what becomes of each."""
     if (unharmed := tested(Path("labkit/sgd.py"))).is_killed:
         sys.exit(f"{unharmed.output}\nThe tests fail without any fault.")
     caught = 0
-    for n, m in enumerate(drawn(how_many, seed), 1):
+    for n, m in islice(enumerate(drawn(how_many, seed), 1), first - 1, None):
         began, result = time.monotonic(), tested(m.module_path, m)
         caught += result.is_killed
         where = f"{m.module_path}:{m.start_pos[0]} {m.operator_name.removeprefix('core/')}"
         by = re.search(r"^(?:FAILED|ERROR) (\S+)", result.output, re.M)
         said = f"caught by {by and by[1]}" if result.is_killed else f"SURVIVES\n{result.diff}\n"
         print(f"{n:3} {time.monotonic() - began:5.0f} s  {where}  {said}", flush=True)
-    print(f"{caught} of {how_many} caught")
+    print(f"{caught} of {how_many + 1 - first} caught")
 
 
 if __name__ == "__main__":
