@@ -39,13 +39,13 @@ def run(ran):
     return lambda *words: ran(words, timeout=250, env=ENV)
 
 
-def launched(directory):
+def launched(directory, T=24):
     """What the same job says when `launch` starts it, which takes a moment, where torchrun takes seconds."""
 
     def one(comm):
         from labkit_book.labs.job import train
 
-        return train(directory, T=24, every=5)
+        return train(directory, T=T, every=5)
 
     return launch(one, 2, world=Processes(device="cpu", threads=1)).results[0]
 
@@ -54,6 +54,13 @@ def launched(directory):
 def undisturbed(tmp_path_factory):
     directory = tmp_path_factory.mktemp("job")
     return {**launched(directory), "directory": directory}
+
+
+@pytest.mark.processes
+def test_a_job_goes_on_from_its_newest_checkpoint_and_ends_with_the_same_bits(undisturbed, tmp_path):
+    launched(tmp_path, T=13)
+    again = launched(tmp_path)
+    assert again["first"] == 13 and again["sha256"] == undisturbed["sha256"]
 
 
 @pytest.mark.processes
