@@ -233,3 +233,11 @@ def test_the_runs_of_set_10_4_are_such_as_there_could_be():
         for case in exercise_set("10.4")["10.4-4"].cases(rng):
             fresh, stale = (np.asarray(x) for x in case.args if np.ndim(x) == 1)
             assert (stale / fresh > 0.5).all() and (stale / fresh < 8).all(), case.label
+
+
+def test_in_three_cases_of_10_8_1_the_largest_curvature_in_size_bends_downwards():
+    for rng in map(np.random.default_rng, range(20)):
+        for case, downwards in zip(exercise_set("10.8")["10.8-1"].cases(rng), (1, 0, 1, 1), strict=True):
+            H = np.array([case.args[0](1e-4 * e) for e in np.eye(7)]) / 1e-4  # the gradient is H w and cubes
+            low, *_, high = np.linalg.eigvalsh(H)
+            assert (-low > high) == downwards, case.label
