@@ -200,14 +200,18 @@ def test_real_workers_spend_the_times_that_the_simulation_drew():
 @pytest.mark.processes
 def test_waiting_is_told_from_communicating_in_a_real_run():
     def f(comm):
+        begun = comm.now()
         if comm.rank == 0:
             comm.recv(np.empty(10), 1)
         else:
             comm.compute(0.2)
             comm.send(np.ones(10), 0)
+        return comm.now() - begun
 
-    totals = launch(f, 2, world="processes").timeline.totals()
-    assert 0.15 < totals[0, Kind.WAIT] < 0.4 and totals[0, Kind.COMMUNICATE] < 0.1
+    run = launch(f, 2, world="processes")
+    totals = run.timeline.totals()[0]
+    assert totals[Kind.WAIT] > 0.15
+    assert 0 < totals[Kind.COMMUNICATE] <= run.results[0] - totals[Kind.WAIT]
 
 
 # -- pools, torchrun, devices ---------------------------------------------------------------------------------------
