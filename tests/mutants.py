@@ -3,7 +3,7 @@
     python tests/mutants.py [HOW_MANY [SEED [FIRST]]]
 
 cosmic-ray changes one place at a time (an operator, a comparison, a constant, a loop) in a clone of what is committed, which
-has an environment of its own, in `_build/mutants`. Tests of the place's room come first, then those that name its file, and
+has an environment of its own, in `_build/mutants`. Tests of the place's room, and those that name its file, come first, and
 the first that fails ends it. A place counts once, however many ways there are to change it; files are drawn by their
 length. FIRST: the first of them to plant, if others have been planted before.
 """
@@ -81,11 +81,11 @@ def tested(path: Path, *mutations: Any) -> Any:
     from cosmic_ray.mutating import mutate_and_test
 
     room, files = path.with_suffix("").parts[1], stages.long_first()
-    named = (f for f in files if changed.reaches(stages.ROOT / f, {stages.ROOT / path}))
-    near = list(dict.fromkeys([*(f for f in files if f"/{room}/" in f or f"test_{room}" in f), *named]))
+    names = lambda f: changed.reaches(stages.ROOT / f, {stages.ROOT / path})  # noqa: E731
+    near = [f for f in files if f"/{room}/" in f or f"test_{room}" in f or names(f)]
     far = [f for f in files if f not in near]
     pytest = [*stages.PYTEST, *stages.WITHOUT, *stages.SEVERAL, "-x", "-m", stages.UNMARKED]
-    first, then = (shlex.join([*pytest, *files]) for files in (near, far))
+    first, then = (shlex.join([*pytest, *some]) for some in (near, far))
     # Of 5 no test was chosen.
     both = f"{first}; (($? % 5 == 0)) && {then}" if near else then
     return mutate_and_test(mutations, shlex.join(["bash", "-c", both]), LONGEST_S)

@@ -21,10 +21,15 @@ DEFINING = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 Definition = tuple[Path, str]
 
 
+@cache  # of a few files, asked for thousands of definitions
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 @cache
 def defined(path: Path) -> dict[str, ast.stmt]:
     found: dict[str, ast.stmt] = {}  # what each name at the top of a file is bound to
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in ast.parse(read(path)).body:
         stored = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
         named = [node.name] if isinstance(node, DEFINING) else stored
         found |= dict.fromkeys(named, node)
@@ -37,14 +42,14 @@ def home(root: Path, module: str, name: str) -> Definition | None:
     path = closure.file_of(root, module) if module.startswith(closure.PACKAGES) else None
     if path is None or name in defined(path):
         return path and (path, name)
-    shown = closure.imports(path.read_text(encoding="utf-8"))
+    shown = closure.imports(read(path))
     further = [(m, real) for m, real, known in shown if known == name and (m, real) != (module, name)]
     return home(root, *further[0]) if further else None
 
 
 @cache
 def used(node: ast.stmt | ast.Module, source: str, path: Path | None, root: Path) -> set[Definition]:
-    """The definitions that a piece of a text names, of its own file or by import; with a computed one, all of its folder."""
+    """The definitions that a piece of a text names, its own or imported; where it computes one, all of its folder."""
     taken = {known: (module, name) for module, name, known in closure.imports(source) if name}
     found: set[Definition | None] = set()
     for each in ast.walk(node):
@@ -65,7 +70,7 @@ def reach(text: str, root: Path) -> set[Definition]:
     while left:
         path, name = one = left.pop()
         seen.add(one)
-        left |= used(defined(path)[name], path.read_text(encoding="utf-8"), path, root) - seen
+        left |= used(defined(path)[name], read(path), path, root) - seen
     return seen
 
 
