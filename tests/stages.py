@@ -9,14 +9,17 @@ its outputs would pass nbval unseen, hence the stage before it, which also knows
 compare by their hash.
 """
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +69,11 @@ STAGES: list[tuple[str, list[str]]] = [
     ("house", [sys.executable, "tests/reached.py"]),
     ("house", [sys.executable, "book/tools/shape.py"]),
     ("types", [sys.executable, "-m", "mypy"]),
+    ("book", [sys.executable, "book/tools/build.py"]),
     ("tests", [*PYTEST, *WITHOUT, *SEVERAL, *long_first(), "-m", UNMARKED]),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone and not weekly"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
     ("notebooks", [*NBVAL, *SEVERAL, *notebooks()]),
-    ("book", [sys.executable, "book/tools/build.py"]),
     ("browser", [*PYTEST, *WITHOUT, *SEVERAL, *marked("browser"), "-m", "browser and not weekly"]),
 ]
 WEEKLY = [*PYTEST, *WITHOUT, "--timeout=1800", *marked("weekly"), "-m"]
@@ -79,18 +82,15 @@ ONLY_WHEN_NAMED = [
     # Several of one file, too, at a time.
     ("weekly", [*WEEKLY, "weekly and not alone", "-n", "4", "--dist", "load"]),
 ]
+BESIDE = "book"  # one core's work: it begins with the first stage, and what it says waits for its turn
 KINDS = ("failed", "passed", "skipped", "error")
 
 
 def count(report: Path) -> Counter[str]:
     """How many tests passed, failed, were skipped, in a JUnit report; none if there is no report."""
-    total: Counter[str] = Counter()
-    if report.exists():
-        for case in ET.parse(report).iter("testcase"):
-            outcomes = {"failure": "failed", "error": "error", "skipped": "skipped"}
-            found = [outcomes[child.tag] for child in case if child.tag in outcomes]
-            total[found[0] if found else "passed"] += 1
-    return total
+    outcomes = {"failure": "failed", "error": "error", "skipped": "skipped"}
+    cases = ET.parse(report).iter("testcase") if report.exists() else ()
+    return Counter(next((outcomes[c.tag] for c in case if c.tag in outcomes), "passed") for case in cases)
 
 
 def closing_line(total: Counter[str], seconds: float) -> str:
@@ -99,51 +99,61 @@ def closing_line(total: Counter[str], seconds: float) -> str:
     return f" {counts} in {seconds:.2f}s ".center(80, "=")
 
 
-def run(name: str, command: list[str], report: Path, **options: Any) -> int:
-    """Run one stage; its exit status. report: where pytest writes what happened. options: of subprocess.run."""
+def process(name: str, command: list[str], report: Path) -> dict[str, Any]:
+    """What subprocess.run needs for a stage. report: where pytest writes what happened."""
     env = {**os.environ, "LABKIT_BOOK_MUST_EXIST": "1", "MPLBACKEND": os.environ.get("MPLBACKEND", "agg")}
     if name == "notebooks":
         del env["MPLBACKEND"]  # the kernel chooses its own: inline
         subprocess.run([sys.executable, "book/tools/notebooks.py", "uncover", COPIES], cwd=ROOT, check=True)
     if "pytest" in command:
         command = [*command, f"--junitxml={report}"]
-    return subprocess.run(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, **options).returncode
+    return {"args": command, "cwd": ROOT, "env": env, "stdin": subprocess.DEVNULL}
 
 
-def unknown(names: list[str]) -> str:
-    """What to say of names that are no stages' names; nothing if all are."""
-    known = [name for name, _ in STAGES + ONLY_WHEN_NAMED]
-    wrong = ", ".join(sorted(set(names) - set(known)))
-    return f"STAGES must be of {', '.join(known)}, got {wrong}" if wrong else ""
+@contextlib.contextmanager
+def beside(stages: list[tuple[str, list[str]]], said: Path) -> Iterator[subprocess.Popen[bytes] | None]:
+    """The process of the stage that runs beside the others, if it is one of them. said: where it writes."""
+    command = dict(stages).get(BESIDE)
+    with said.open("wb") as out:
+        its_own = {"stdout": out, "stderr": out, "start_new_session": True}
+        early = subprocess.Popen(**process(BESIDE, command, said), **its_own) if command else None
+        try:
+            yield early
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.killpg(early.pid, signal.SIGKILL) if early else None
 
 
 def main(names: list[str]) -> int:
     """Run the stages of these names, those of every day, or ("all") these and the weekly ones; the exit status."""
-    names = [name for name, _ in STAGES + ONLY_WHEN_NAMED] if names == ["all"] else names
-    stages = [stage for stage in STAGES + ONLY_WHEN_NAMED if stage[0] in names] if names else STAGES
-    if wrong := unknown(names):
-        print(wrong)
+    known = [name for name, _ in STAGES + ONLY_WHEN_NAMED]
+    names = known if names == ["all"] else names
+    if wrong := ", ".join(sorted(set(names) - set(known))):
+        print(f"STAGES must be of {', '.join(known)}, got {wrong}")
         return 2
+    stages = [stage for stage in STAGES + ONLY_WHEN_NAMED if stage[0] in names] if names else STAGES
     began, total, table, failed = time.perf_counter(), Counter[str](), [], ""
-    with tempfile.TemporaryDirectory() as reports:
+    with tempfile.TemporaryDirectory() as reports, beside(stages, said := Path(reports, "said")) as early:
         for name, command in stages:
             print(f"\n--- {name}", flush=True)
             stage_began, report = time.perf_counter(), Path(reports) / f"{name}.xml"
-            status = run(name, command, report)
+            if early and name == BESIDE:
+                status = early.wait()
+                print(said.read_text(encoding="utf-8"), end="")
+            else:
+                status = subprocess.run(**process(name, command, report)).returncode
             is_pytest = "pytest" in command
             total += count(report) if is_pytest else Counter({"failed" if status else "passed": 1})
-            table.append(
-                f"{name:<10} {time.perf_counter() - stage_began:7.1f} s  {'FAILED' if status else 'ok'}"
-            )
+            ended = f"{time.perf_counter() - stage_began:7.1f} s  {'FAILED' if status else 'ok'}"
+            table.append(f"{name:<10} {ended}")
             if status:
                 failed = name
                 break
     print("\n--- stages\n" + "\n".join(table))
     if failed:
         left = [name for name, _ in stages[len(table) :]]
-        print(
-            f"make test stopped at its stage '{failed}'" + (f"; not run: {', '.join(left)}" if left else "")
-        )
+        rest = f"; not run: {', '.join(left)}" if left else ""
+        print(f"make test stopped at its stage '{failed}'{rest}")
     print(closing_line(total, time.perf_counter() - began))
     return 1 if failed else 0
 

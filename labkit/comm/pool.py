@@ -13,12 +13,12 @@ import sys
 import threading
 import time
 import types
-import weakref
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from math import inf
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
+from multiprocessing.util import Finalize
 from typing import Any
 
 from labkit.comm import netns
@@ -58,8 +58,8 @@ class Pool:
         self._conns: list[Any] = []
         self._dumps: list[Any] = []
         self._open = [] if site.network is None else [site.network]
-        # Also when Python exits, before multiprocessing waits for the workers.
-        self._end = weakref.finalize(self, _end, self._workers, self._open)
+        # Also when Python exits, before multiprocessing waits for the workers: weakref's finalizers may come after that.
+        self._end = Finalize(self, _end, (self._workers, self._open), exitpriority=0)
         try:
             self._start(threads, site.hosts)
             self._collect("ready", START_S)
@@ -136,7 +136,7 @@ class Pool:
 
         settings: the world's law and seed. Raises TypeError that names what cannot be sent, RankError, LaunchError.
         """
-        if not self._end.alive:
+        if not self._end.still_active():
             raise LaunchError("this pool is closed: a worker failed, or close() was")
         shared = self._network is None  # an emulated host has memory of its own
         try:

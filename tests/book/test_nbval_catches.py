@@ -50,21 +50,13 @@ plt.show()
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def nbval(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """What went wrong in each cell ("": nothing) of a notebook of this name, by exactly the command `make test` runs."""
     folder = tmp_path_factory.mktemp("notebooks")
-    md = folder / "sums.md"
+    md, executed, report = (folder / name for name in ("sums.md", "sums.ipynb", "report.xml"))
     md.write_text(TEXT)
     notebooks.make(md, folder)
-    nb = notebooks.portable.read(md.with_suffix(".ipynb"))
-    nbformat.write(nb, md.with_suffix(".ipynb"))  # as the stage compares it
-    return md.with_suffix(".ipynb")
-
-
-@pytest.fixture(scope="module")
-def nbval(executed: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
-    """What went wrong in each cell ("": nothing) of a notebook of this name, by exactly the command `make test` runs."""
-    report = tmp_path_factory.mktemp("nbval") / "report.xml"
-    folder = executed.parent
+    nbformat.write(notebooks.portable.read(executed), executed)  # as the stage compares it
     for name, (old, new) in ALTERED.items():
         text = executed.read_text(encoding="utf-8")
         assert text.count(old) == 1

@@ -328,7 +328,7 @@ def script(body: str) -> str:
 def start(started):
     """`with start(body) as p`: a script, with all it prints in one pipe."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return lambda body: started([sys.executable, "-c", script(body)], **pipes)
+    return lambda body, first="": started([sys.executable, "-c", first + script(body)], **pipes)
 
 
 def test_threads_at_work_before_the_launch_do_no_harm(start):
@@ -387,13 +387,15 @@ def test_an_interrupted_or_killed_launcher_leaves_nothing(start, how):
 
 @pytest.mark.weekly
 def test_a_pool_left_open_ends_with_the_script(start):
+    made_first = "import weakref; weakref.finalize(weakref, id, 0)\n"  # Python calls it last
     with start(
         """
         from labkit import Processes
         pool = Processes().ready(2)
         print("at work", flush=True)
         time.sleep(0.5)
-        """
+        """,
+        made_first,
     ) as p:
         read_until_at_work(p, 1)
         workers = workers_of(p.pid)
