@@ -25,7 +25,7 @@ def seeds(n: int) -> range:
     return range(int(first), int(first) + n)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Estimate:
     """A number from several runs, and how far to trust it.
 

@@ -36,6 +36,7 @@ def test_a_run_that_never_arrived_counts_in_a_median_and_is_refused_by_a_mean():
     got = evidence.median(values)
     assert (got.center, got.low, got.high) == (3, 1, math.inf)
     assert got.values.tolist() == values
+    assert got != evidence.median(values)  # told apart as objects, since arrays have no one truth value
     assert evidence.median([1, 2, math.inf, math.inf, math.inf, math.inf]).center == math.inf
     with pytest.raises(ValueError, match="take the median"):
         evidence.mean(values)

@@ -27,7 +27,7 @@ PLACE = re.compile(r"^% names of (labkit(?:_book)?\.\w+)$", re.MULTILINE)
 CODE = re.compile(r"(``.+?``|`[^`\n]+`)")
 EMPHASIS = re.compile(r"(?<![\w*])\*([A-Za-z][^*\n]*[\w.?!])\*(?![\w*])")
 SPECIAL = re.compile(r"([\\`*_|])")
-LISTED = re.compile(r"^(?:(?:\w|\d+)[.)]|[-+:])(?= |\w+:)")  # RST would begin a list or a field
+LISTED = re.compile(r"^(?!:py:obj:)(?:(?:\w|\d+)[.)]|[-+:])(?= |\w+:)")  # RST would begin a list or a field
 
 
 @cache

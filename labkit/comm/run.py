@@ -48,7 +48,7 @@ class Record(NamedTuple):
     ended_s: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """The outcome of one launch.
 

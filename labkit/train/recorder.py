@@ -316,7 +316,7 @@ class StragglerRecorder:
         return Recording.of(work, stay, where, false_alarm, **seen)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recording:
     """What the ranks of a job recorded. ``str()`` is a table and the verdict.
 

@@ -21,7 +21,7 @@ from labkit.machine import describe
 from labkit_book.problems.exercise import Wrong
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measurements:
     """machine: where and when. at: the settings, numbers or words. values: (settings, repeats). span_s: from first to last.
 

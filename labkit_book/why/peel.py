@@ -26,7 +26,7 @@ PLACES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Peeled:
     """The phases as recorded; then without calls that synchronise (quiet), without uneven batches too (even), without the
     slow ranks too (cured). x, x_quiet: as recorded, and without calls. calls: their mean number in a step.

@@ -22,7 +22,7 @@ from labkit.train.recorder import Phase
 from labkit_book.why.steps import Steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prices:
     """Of messages of n (L,) bytes that may leave before_s (L,) seconds before the backward pass ends: ``prices`` over
     ``sizes``; pipelined_s, the latency of one of many sent at once; sending_s, what sending one takes of that pass."""

@@ -79,8 +79,8 @@ def test_examples_formulas_and_lists_are_kept() -> None:
 
 
 def test_a_name_of_labkit_is_a_link_to_its_own_room() -> None:
-    found = api_pages.inline("As ``own_chunk``, not `nothing_here`.", "labkit.network")
-    assert found == "As :py:obj:`own_chunk <labkit.collectives.ring.own_chunk>`, not ``nothing_here``."
+    found = api_pages.inline("``own_chunk``, not `nothing_here`.", "labkit.network")
+    assert found == ":py:obj:`own_chunk <labkit.collectives.ring.own_chunk>`, not ``nothing_here``."
 
 
 # -- the map of the labs ---------------------------------------------------------------------------------------

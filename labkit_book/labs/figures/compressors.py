@@ -22,7 +22,7 @@ from labkit.show.figures.base import Figure, parameter
 _MOST = 8  # as many as there are colours and dashes for
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """A run of K workers that exchanged d elements of ``itemsize`` bytes as ``how`` says, in every ``every``-th step.
 
