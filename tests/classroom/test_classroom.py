@@ -267,7 +267,6 @@ def test_four_laptops_with_ports_of_their_own_go_through_the_lesson():
 @pytest.mark.weekly
 @pytest.mark.alone
 @emulated
-@pytest.mark.parametrize("mbit, most", [(20, 0.25), (50, 0.25), (100, 0.5)])  # two cores can't carry 100
-def test_thirty_take_three_minutes_at_most_and_their_links_foretell_the_sums(capsys, mbit, most):
-    foretold, measured, seconds = emulated_class.main(30, mbit)
-    assert seconds < 180 and emulated_class.off(foretold, measured) < most, capsys.readouterr().out
+def test_thirty_take_three_minutes_at_most_and_their_links_foretell_the_sums(capsys):
+    foretold, measured, seconds = emulated_class.main(30, 50)  # two cores can't carry 100 Mbit/s for each
+    assert seconds < 180 and emulated_class.off(foretold, measured) < 0.25, capsys.readouterr().out
