@@ -60,8 +60,8 @@ EACH = [pytest.param(p, marks=pytest.mark.weekly if "/api/" in p and "comm" not 
 
 @pytest.fixture(scope="module", params=EACH)
 def visit(request: Any, visiting: Any, worker_id: str, tmp_path_factory: Any) -> Iterator[Any]:
-    """A page, opened once for all tests that look at it: by one process, where there are several."""
-    if worker_id != "master":
+    """A page, opened once for all tests that look at it: by one process, where whole files are dealt out."""
+    if worker_id != "master" and request.config.getoption("dist") == "loadfile":
         opened = tmp_path_factory.getbasetemp().parent / "opened" / request.param
         assert not opened.exists(), "another process has opened this page: its tests were dealt out apart"
         opened.mkdir(parents=True)
