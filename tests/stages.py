@@ -120,8 +120,8 @@ def beside(stages: list[tuple[str, list[str]]], said: Path) -> Iterator[subproce
         try:
             yield early
         finally:
-            with contextlib.suppress(ProcessLookupError):  # it has ended
-                os.killpg(early.pid, signal.SIGKILL) if early else None
+            if early and early.poll() is None:
+                os.killpg(early.pid, signal.SIGKILL)
 
 
 def main(names: list[str]) -> int:
