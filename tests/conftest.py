@@ -1,20 +1,17 @@
 """Scripts under test are interrupted as at a terminal, and end with the test, also when it fails. So do figures, and
-what counts as solved. And the wheel, with an environment that has all but labkit."""
+what counts as solved."""
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
 import uuid
-import venv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import build
 import numpy as np
 import psutil
 import pytest
@@ -92,40 +89,6 @@ def ran() -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that the book offers."""
-    return build.make_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-class Environment:
-    """A virtual environment with the packages of this one, labkit excepted. folder: where it is made.
-
-    pip finds in it what is there, and in `offered`, its only index; nothing is downloaded.
-    """
-
-    def __init__(self, folder: Path, offered: Path) -> None:
-        venv.create(folder)
-        self.folder, self.python = folder, folder / "bin" / "python"
-        site = next(folder.glob("lib/python*/site-packages"))
-        for path in Path(np.__file__).parents[1].iterdir():
-            if not re.match(r"labkit|distributed_optimisation_labkit|__|.*\.pth$", path.name):
-                (site / path.name).symlink_to(path)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
-        self.env = {**kept, "PYTHONNOUSERSITE": "1", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(offered)}
-
-    def run(self, *command: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
-        """What the environment's Python says to these arguments."""
-        pipes = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
-        return subprocess.run([self.python, *command], cwd=cwd, env=self.env, **pipes)
-
-
-@pytest.fixture(scope="session")
-def without_labkit(wheel: Path) -> Callable[[Path], Environment]:
-    """`without_labkit(folder)` makes an `Environment` there, to which pip offers the wheel."""
-    return lambda folder: Environment(folder, wheel.parent)
-
-
 @pytest.fixture(autouse=True)
 def figures_end_with_their_test() -> Iterator[None]:
     """A figure of pyplot's that a test leaves open would be counted by the next one on the same worker."""
@@ -167,8 +130,8 @@ def make_figure() -> Callable[..., Any]:
     return made
 
 
-#: Files whose tests are handed out a parameter at a time: problem sets, the book's pages, each opened once, notebooks.
-BY_PARAMETER = ("test_sets.py", "test_built_book.py", "test_alone_in_a_folder.py")
+#: Files whose tests are handed out a parameter at a time: problem sets, the book's pages, each opened once.
+BY_PARAMETER = ("test_sets.py", "test_built_book.py")
 
 
 @pytest.hookimpl(optionalhook=True)  # there may be no xdist

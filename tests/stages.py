@@ -1,12 +1,12 @@
 """`make test`: every check, cheapest first; it stops at the first stage that fails and says which.
 
-The notebooks' stage is nbval's: each notebook in notebooks/ and notebooks/exercises/ is executed again, in this
-environment's kernel, from a copy under _build/ that has its covered answers in sight, and every stored text
-(text/plain, text/html, streams) must come out again to the letter. What nbval does not compare, by itself or by our
-choice: png and jpeg images (two machines' fonts differ by a pixel; that the figure is drawn without an error is what
-counts), ids of widgets, and the cells tagged `nbval-ignore-output` (they hold measured times). A notebook stripped of
-its outputs would pass nbval unseen, hence the stage before it, which also knows the outputs nbval does not
-compare by their hash.
+The notebooks' stage is nbval's: each notebook in notebooks/ and notebooks/exercises/ is executed again, as a reader has
+it, with labkit from the wheel and nothing of the checkout (reader.py), from a copy under _build/ that has its covered
+answers in sight, and every stored text (text/plain, text/html, streams) must come out again to the letter. What nbval
+does not compare, by itself or by our choice: png and jpeg images (two machines' fonts differ by a pixel; that the figure
+is drawn without an error is what counts), ids of widgets, and the cells tagged `nbval-ignore-output` (they hold measured
+times). A notebook stripped of its outputs would pass nbval unseen, hence the stage before it, which also knows the
+outputs nbval does not compare by their hash.
 """
 
 import contextlib
@@ -30,8 +30,9 @@ WITHOUT = ["-p", "no:nbval"]  # its imports take every process four seconds, and
 SEVERAL = ["--no-loadscope-reorder", "--dist", "loadfile", "-n", "3"]
 UNMARKED = "not browser and not alone and not weekly"  # tests without a stage of their own
 COPIES = Path("_build", "uncovered")  # of the notebooks, made by their tool
-# The current environment's kernel, not whatever the user has installed; pytest's timeout is for what can't be interrupted.
-NBVAL = [*PYTEST, "--nbval", "--nbval-current-env", "--nbval-cell-timeout=300", "--timeout=360"]
+READER = Path("_build", "reader")  # the environment in which they run
+# pytest's timeout is for what can't be interrupted.
+NBVAL = [*PYTEST, "--nbval", "--nbval-cell-timeout=300", "--timeout=360"]
 NBVAL += ["--nbval-sanitize-with=tests/nbval.cfg", "-p", "no:cacheprovider"]
 
 
@@ -73,14 +74,14 @@ STAGES: list[tuple[str, list[str]]] = [
     ("tests", [*PYTEST, *WITHOUT, *SEVERAL, *long_first(), "-m", UNMARKED]),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone and not weekly"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
-    ("notebooks", [*NBVAL, *SEVERAL, *notebooks()]),
+    ("notebooks", [*NBVAL, "--nbval-kernel-name=reader", *SEVERAL, *notebooks()]),
     ("browser", [*PYTEST, *WITHOUT, *SEVERAL, *marked("browser"), "-m", "browser and not weekly"]),
 ]
 WEEKLY = [*PYTEST, *WITHOUT, "--timeout=1800", *marked("weekly"), "-m"]
 ONLY_WHEN_NAMED = [
     ("weekly", [*WEEKLY, "weekly and alone"]),
-    # Several of one file, too, at a time.
-    ("weekly", [*WEEKLY, "weekly and not alone", "-n", "4", "--dist", "load"]),
+    # Several of one file, too, at a time, but mostly neighbours: what they share is made once.
+    ("weekly", [*WEEKLY, "weekly and not alone", "-n", "4", "--dist", "worksteal"]),
 ]
 BESIDE = "book"  # one core's work: it begins with the first stage, and what it says waits for its turn
 KINDS = ("failed", "passed", "skipped", "error")
@@ -105,6 +106,8 @@ def process(name: str, command: list[str], report: Path) -> dict[str, Any]:
     if name == "notebooks":
         del env["MPLBACKEND"]  # the kernel chooses its own: inline
         subprocess.run([sys.executable, "book/tools/notebooks.py", "uncover", COPIES], cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "tests/reader.py", READER], cwd=ROOT, check=True)
+        env["JUPYTER_PATH"] = str(ROOT / READER / "share" / "jupyter")
     if "pytest" in command:
         command = [*command, f"--junitxml={report}"]
     return {"args": command, "cwd": ROOT, "env": env, "stdin": subprocess.DEVNULL}

@@ -11,13 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import build
 import closure
 import first_cell
 import numpy as np
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from reader import Environment
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that the book offers."""
+    return build.make_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_wheel_carries_every_file_of_both_packages_and_no_other(wheel: Path) -> None:
@@ -150,12 +159,27 @@ def test_whoever_is_told_to_install_something_is_told_a_package_of_ours_or_a_req
     assert not strangers
 
 
-def test_a_first_cell_does_not_take_a_stranger_s_package_for_ours(
-    without_labkit: Any, tmp_path: Path
-) -> None:
-    environment = without_labkit(tmp_path / "environment")
+def test_a_first_cell_does_not_take_a_stranger_s_package_for_ours(wheel: Path, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "environment", wheel.parent)
     (tmp_path / "labkit").mkdir()
     (tmp_path / "labkit" / "__init__.py").write_text("import nothing_that_is_here")
     (tmp_path / "cell.py").write_text(first_cell.source(""), encoding="utf-8")
     said = environment.run("cell.py", cwd=tmp_path).stderr.splitlines()[-1]
     assert "Another package of the name labkit" in said and str(tmp_path / "labkit") in said
+
+
+def test_a_first_cell_says_which_file_to_fetch_and_installs_labkit_from_it_once(
+    wheel: Path, tmp_path: Path
+) -> None:
+    environment = Environment(tmp_path / "environment", wheel.parent)
+    (tmp_path / "cell.py").write_text(first_cell.source(""), encoding="utf-8")
+    asked = environment.run("cell.py", cwd=tmp_path).stderr.splitlines()[-1]
+    assert f"Download {first_cell.WHEEL} from the book" in asked
+    shutil.copy(wheel, tmp_path / first_cell.WHEEL)
+    done = environment.run("cell.py", cwd=tmp_path)
+    assert "labkit is installed; this machine offers" in done.stdout, done.stderr
+    assert environment.run("cell.py", cwd=tmp_path).stdout == ""
+    where = environment.run(
+        "-c", "import labkit, labkit_book as b; print(labkit.__file__, b.__file__)", cwd=tmp_path
+    )
+    assert all(file.startswith(str(tmp_path)) for file in where.stdout.split()) and where.stdout
