@@ -52,7 +52,9 @@ def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as offered:
         reader = Environment(folder, Path(offered))
         wheel = build.make_wheel(Path(offered))
-        reader.run("-m", "pip", "install", "-q", "--no-deps", wheel, cwd=folder).check_returncode()
+        done = reader.run("-m", "pip", "install", "-q", "--no-deps", wheel, cwd=folder)
+        if done.returncode:
+            sys.exit(f"pip could not install {wheel.name} in {folder}:\n{done.stderr}")
     kernel = folder / "share" / "jupyter" / "kernels" / "reader" / "kernel.json"
     kernel.parent.mkdir(parents=True)
     command = [str(reader.python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]

@@ -50,6 +50,7 @@ def test_the_released_nbgrader_makes_hands_out_and_marks_it(tmp_path):
     """In an environment of its own: right answers get their points there, right parts theirs, blank ones none."""
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+    # Most of what nbgrader brings is never imported.
     install = ["-m", "pip", "install", "-qq", "--no-compile", NBGRADER, "scipy", str(f.ROOT)]
     subprocess.run([python, *install], check=True)
     course = tmp_path / "course"
