@@ -1,5 +1,4 @@
-"""Scripts under test are interrupted as at a terminal, and end with the test, also when it fails. So do figures, and
-what counts as solved."""
+"""Scripts under test are interrupted as at a terminal, and end with the test, also when it fails; so do figures."""
 
 import contextlib
 import os

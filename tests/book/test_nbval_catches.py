@@ -61,10 +61,8 @@ def nbval(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]
         text = executed.read_text(encoding="utf-8")
         assert text.count(old) == 1
         (folder / f"{name}.ipynb").write_text(text.replace(old, new), encoding="utf-8")
-    command = [*stages.NBVAL, "--nbval-current-env", f"--junitxml={report}"]
-    done = subprocess.run(
-        [*command, *sorted(folder.glob("*.ipynb"))], cwd=ROOT, capture_output=True, text=True, timeout=200
-    )
+    command = [*stages.NBVAL, "--nbval-current-env", f"--junitxml={report}", *sorted(folder.glob("*.ipynb"))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 1, done.stdout + done.stderr
     cells = list(ET.parse(report).iter("testcase"))
 
