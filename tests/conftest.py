@@ -11,12 +11,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
+# Before numpy and torch are loaded, here or by what a test starts: several threads wait for one another by spinning, and
+# tests that run beside each other on a few cores have better use for those. Arrays as small as many here gain nothing.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 # A busy machine takes as long as it likes over one example.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
@@ -96,20 +98,11 @@ def figures_end_with_their_test() -> Iterator[None]:
         sys.modules["matplotlib.pyplot"].close("all")
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Torch has one thread: tensors as small as many here are slower on more, most of all on a busy machine."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="session")
 def make_figure() -> Callable[..., Any]:
     """`make_figure(name, **parameters)`; the figure of compressors gets some runs to show where none are given."""
+    import numpy as np
+
     from labkit.compress import QSGD, ErrorFeedback, Identity, Sign, TopK
     from labkit_book.labs.figures import figure
     from labkit_book.labs.figures.compressors import Curve

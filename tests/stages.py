@@ -103,6 +103,7 @@ def closing_line(total: Counter[str], seconds: float) -> str:
 def process(name: str, command: list[str], report: Path) -> dict[str, Any]:
     """What subprocess.run needs for a stage. report: where pytest writes what happened."""
     env = {**os.environ, "LABKIT_BOOK_MUST_EXIST": "1", "MPLBACKEND": os.environ.get("MPLBACKEND", "agg")}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # pytest would prepare every file of tests anew in every process
     if name == "notebooks":
         del env["MPLBACKEND"]  # the kernel chooses its own: inline
         subprocess.run([sys.executable, "book/tools/notebooks.py", "uncover", COPIES], cwd=ROOT, check=True)

@@ -11,8 +11,6 @@ from scipy.optimize import curve_fit
 from labkit_book.labs import data_file
 from labkit_book.labs.text import shakespeare
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_10_7_hundredfold(verdict, seed):
     """Messages laid out byte by byte, for all and for the owners of stripes."""

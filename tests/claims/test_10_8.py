@@ -12,7 +12,6 @@ from labkit_book.labs import data_file
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def pictures(seed=5, N=1024):

@@ -86,7 +86,7 @@ def test_what_nccl_refuses_or_never_ends_is_refused_within_ten_seconds_and_says_
     cases = json.dumps([(name, backend, body) for name, (backend, body, _) in CASES.items()])
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={K}"]
     with pretended.there(K, timeout_s=2) as env:
-        done = ran([*start, tmp_path / "job.py", cases], timeout=120, env={**env, "OMP_NUM_THREADS": "1"})
+        done = ran([*start, tmp_path / "job.py", cases], timeout=120, env=env)
     said = [json.loads(line) for line in re.findall(r"^\[\".*\]$", done.stdout, re.M)]
     for case, (_, _, words) in CASES.items():
         if case == "both receive first" and K == 3:
@@ -130,7 +130,7 @@ def test_what_labkit_does_on_gpus_works_on_pretended_ones(ran, devices):
     asked = ["-q", "-p", "no:nbval", "-p", "no:cacheprovider", "-m", "gpu", "tests/gpu/test_gpu.py"]
     with pretended.there(devices, timeout_s=6) as env:  # so that a fault is named within ten seconds
         command = [sys.executable, "-m", "pytest", *asked]
-        done = ran(command, timeout=280, env={**env, "OMP_NUM_THREADS": "1"}, cwd=ROOT)
+        done = ran(command, timeout=280, env=env, cwd=ROOT)
     assert done.returncode == 0 and re.search(r"\b\d\d passed", done.stdout), done.stdout
 
 
@@ -146,6 +146,6 @@ def test_the_cluster_page_s_ddp_runs_with_a_device_for_each_rank(ran, tmp_path, 
     script.write_text(code if sets_device else code.replace("torch.pretend.set_device(device)", "pass"))
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script]
     with pretended.there(2, timeout_s=20) as env:
-        done = ran(start, timeout=120, env={**env, "OMP_NUM_THREADS": "1"})
+        done = ran(start, timeout=120, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1].startswith("pnccl, distance from the truth: 0.1551"), done.stdout

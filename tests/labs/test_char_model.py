@@ -10,8 +10,6 @@ torch = pytest.importorskip("torch")
 from labkit_book.labs.char_model import CharTransformer  # noqa: E402
 from labkit_book.labs.text import shakespeare, windows  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def small(V=11, **sizes):
     torch.manual_seed(0)

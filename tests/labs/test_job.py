@@ -19,9 +19,7 @@ from labkit_book.labs.job import batch_of  # noqa: E402
 ROOT = Path(__file__).parents[2]
 # Workers of a restarted job meet in a store of their own: in torchrun's, gloo finds the addresses of the dead
 # (pytorch/pytorch issue 135712).
-ENV = {
-    **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-}  # fmt: skip
+ENV = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 RUN = [sys.executable, "-m", "torch.distributed.run"]
 JOB = ["-m", "labkit_book.labs.job", "--steps", "24", "--every", "5"]
 ONE = [*RUN, "--standalone", "--nproc-per-node=2", "--max-restarts=2"]
