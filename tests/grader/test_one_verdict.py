@@ -64,7 +64,8 @@ def agree(verdict, outcome):
     assert outcome.status in same, (verdict, outcome.status, outcome.message)
 
 
-def form_of(id, form, z, seed):
+def form_of(id, form, z, seed, every=True):
+    """The verdicts on an exercise's right answer in this form, to every question of a seed, or to one of them, by turns."""
     exercise = find(id)
     key = Key.load(KEYS, id.split("-")[0])
     if form not in FORMS:
@@ -75,6 +76,7 @@ def form_of(id, form, z, seed):
         source = f"it = SOLUTIONS[{id!r}]\nanswer_ = {FORMS[form]}"
     assert id in key.solutions
     cases = list(exercise.cases(np.random.default_rng(seed)))
+    cases = cases if every else [cases[seed % len(cases)]]
     return both(z, exercise, cases, source, setup=key.setup, cells=[HELPERS])
 
 
@@ -84,11 +86,10 @@ def test_every_form_of_a_right_answer_gets_one_verdict(z, id, form):
 
 
 @pytest.mark.weekly
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("id", ids)
-def test_every_form_of_every_right_answer_gets_one_verdict_for_other_questions_too(z, id):
+def test_every_form_of_every_right_answer_gets_one_verdict_for_another_question_too(z, id):
     for seed, form in enumerate(forms(find(id))):
-        agree(*form_of(id, form, z, seed))
+        agree(*form_of(id, form, z, seed, every=False))
 
 
 def one(*args, judge_=lambda given: close(given, 3.0), **more):
