@@ -59,8 +59,6 @@ def main(folder: Path) -> None:
     kernel.parent.mkdir(parents=True)
     command = [str(reader.python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     its_own = {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1"}
-    # A reader's has more, but runs alone: here threads that wait by spinning would keep other notebooks from the cores.
-    its_own |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     spec = {"argv": command, "display_name": "A reader's Python", "language": "python", "env": its_own}
     kernel.write_text(json.dumps(spec), encoding="utf-8")
 
