@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 NEWUSER, NEWNET = 0x10000000, 0x40000000
-SUBNET, STORE_PORT = "10.77.0", 29400
+SUBNET = "10.77.0"
 # What a port that has rested may send at once: a millisecond's worth, by which the shaper's timer may be late without loss.
 BURST_S, LEAST_BURST = 0.001, 6_200
 LIMIT = 8_000_000  # bytes that may queue at a port: more than TCP has under way, so that nothing is dropped

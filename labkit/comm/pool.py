@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -18,10 +19,9 @@ from contextlib import contextmanager, suppress
 from math import inf
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
-from multiprocessing.util import Finalize
+from multiprocessing.util import Finalize, get_temp_dir
 from typing import Any
 
-from labkit.comm import netns
 from labkit.comm.board import Board, State
 from labkit.comm.diagnose import PostMortem
 from labkit.comm.errors import LaunchError, RankError, text_of
@@ -80,9 +80,9 @@ class Pool:
         if len(set(hosts)) == 1:
             heap = Windows.heap(K)
             self._open.append(heap)
-        store, env = self._meeting_place(hosts)
+        store = tempfile.NamedTemporaryFile(dir=get_temp_dir())  # noqa: SIM115
         alive, ours = mp.Pipe(duplex=False)
-        self._open.append(ours)
+        self._open += store, ours
         # Workers need not import the caller's script again, for functions travel by value; and a script without
         # ``if __name__ == "__main__"`` would launch itself without end.
         no_script = {"__main__": types.ModuleType("__main__")}
@@ -92,13 +92,13 @@ class Pool:
                 group = (
                     k,
                     K,
-                    store,
+                    store.name,
                     hosts,
                     way,
                     self.site.backend,
                     self.site.devices[k],
                 )
-                worker = Worker(*group, threads, env)
+                worker = Worker(*group, threads, self._environment())
                 conn, theirs = mp.Pipe()
                 dump, dumped = mp.Pipe(duplex=False)
                 self._conns.append(conn)
@@ -112,22 +112,13 @@ class Pool:
                 dumped.close()
         alive.close()
 
-    def _meeting_place(
-        self, hosts: tuple[int, ...]
-    ) -> tuple[tuple[str, int], dict[str, str]]:
-        """The store in which the workers find one another, and the environment they need for that."""
-        import torch.distributed as dist
-
+    def _environment(self) -> dict[str, str]:
+        """What the workers' libraries need, and what they heed of this process's settings."""
         passed_on = ("CUDA", "NCCL", "GLOO", "TORCH", "PYTORCH")
         env = {k: v for k, v in os.environ.items() if k.startswith(passed_on)}
-        if self._network is not None:
-            # An emulated host can't reach this process: rank 0 keeps the store.
-            env["GLOO_SOCKET_IFNAME"] = "eth0"
-            return (self._network.address(hosts[0]), netns.STORE_PORT), env
-        env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
-        here = "127.0.0.1"
-        self._store = dist.TCPStore(here, 0, is_master=True, wait_for_workers=False)
-        return (here, self._store.port), env
+        local = "lo0" if sys.platform == "darwin" else "lo"
+        env["GLOO_SOCKET_IFNAME"] = local if self._network is None else "eth0"
+        return env
 
     def run(
         self, task: Task, settings: tuple, timeout_s: float

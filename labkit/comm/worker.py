@@ -37,13 +37,13 @@ LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pi
 class Worker:
     """One worker: what it must know to take its place in the group, and its life.
 
-    store: address and port of the group's key-value store. way: to the emulated host this worker lives on
-    (``Network.enter``), whose rank 0 keeps the store; () for this host.
+    store: the file in which the workers find one another: a TCPStore would ask the DNS for names of its peers. way: to the
+    emulated host this worker lives on (``Network.enter``); () for this host.
     """
 
     rank: int
     K: int
-    store: tuple[str, int]
+    store: str
     hosts: tuple[int, ...]
     way: tuple[str, ...]
     backend: str
@@ -85,10 +85,8 @@ class Worker:
 
         os.environ.update(self.env)
         torch.set_num_threads(self.threads)
-        wait = timedelta(seconds=START_S)
-        keeps = bool(self.way) and self.rank == 0
-        how = {"wait_for_workers": False, "timeout": wait}
-        store = dist.TCPStore(*self.store, is_master=keeps, **how)
+        store = dist.FileStore(self.store)
+        store.set_timeout(timedelta(seconds=START_S))
         # The launcher keeps the deadline of a run; the group's own would only fire on innocent ranks first.
         group = {"store": store, "rank": self.rank, "world_size": self.K}
         TorchComm.join(self.backend, self.device, **group, timeout=timedelta(days=1))
