@@ -70,8 +70,8 @@ STAGES: list[tuple[str, list[str]]] = [
     ("house", [sys.executable, "tests/reached.py"]),
     ("house", [sys.executable, "book/tools/shape.py"]),
     ("types", [sys.executable, "-m", "mypy"]),
-    ("book", [sys.executable, "book/tools/build.py"]),
     ("tests", [*PYTEST, *WITHOUT, *SEVERAL, *long_first(), "-m", UNMARKED]),
+    ("book", [sys.executable, "book/tools/build.py"]),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone and not weekly"]),
     ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
     ("notebooks", [*NBVAL, "--nbval-kernel-name=reader", *SEVERAL, *notebooks()]),
@@ -83,7 +83,9 @@ ONLY_WHEN_NAMED = [
     # Several of one file, too, at a time, but mostly neighbours: what they share is made once.
     ("weekly", [*WEEKLY, "weekly and not alone", "-n", "4", "--dist", "worksteal"]),
 ]
-BESIDE = "book"  # one core's work: it begins with the first stage, and what it says waits for its turn
+BESIDE = (
+    "book"  # one core's work: it begins with the first stage, and its turn comes before a stage that needs it
+)
 KINDS = ("failed", "passed", "skipped", "error")
 
 

@@ -29,9 +29,6 @@ from labkit.comm.run import FINISHED, Record, Site, Task
 from labkit.comm.windows import Windows
 from labkit.comm.worker import START_S, Worker, pack
 
-PRELOAD = [
-    "torch", "torch.distributed", "torch._dynamo", "labkit.comm.worker", "labkit.comm.torch_comm",
-]  # fmt: skip
 #: What the fork server's libraries must find in the environment when they are loaded.
 ENVIRONMENT = {
     # K workers share the cores: libraries must not start pools of threads.
@@ -262,7 +259,7 @@ def _context() -> Any:
     import torch.multiprocessing
 
     context = torch.multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context.set_forkserver_preload(["labkit.comm.preload"])
     # The same modules as here, wherever they lie.
     path = {"PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path)}
     with _starting, _for_now(os.environ, ENVIRONMENT | path):

@@ -75,7 +75,7 @@ SETTLED = """() => {
 
 
 class Visit:
-    """One page in a fresh browser (nothing cached), with all it asked for and all it said."""
+    """A window of the browser, with all that its page asked for and said."""
 
     def __init__(self, page: Any, site: str) -> None:
         self.page, self.site, self.scheme = page, site, ""
@@ -100,6 +100,13 @@ class Visit:
         self.page.evaluate("() => document.fonts.ready.then(() => null)")
         self.settle()
 
+    def leave(self) -> None:
+        """Forget the page, what it has stored, and would when it is left."""
+        self.page.evaluate("() => { localStorage.clear(); Storage.prototype.setItem = () => {}; }")
+        self.page.goto("about:blank")
+        self.foreign.clear()
+        self.complaints.clear()
+
     def settle(self) -> None:
         """Wait until nothing moves, fades, or is still to come."""
         self.page.wait_for_function(SETTLED)
@@ -120,10 +127,6 @@ class Visit:
         entries = "['navigation', 'resource'].flatMap(kind => performance.getEntriesByType(kind))"
         return int(self.page.evaluate(f"{entries}.reduce((sum, e) => sum + e.decodedBodySize, 0)"))
 
-    def load_s(self) -> float:
-        """Seconds from the first request to the page's load event."""
-        return float(self.page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd / 1e3"))
-
 
 @pytest.fixture(scope="session")
 def press_tab() -> Any:
@@ -138,22 +141,28 @@ def press_tab() -> Any:
 
 
 @pytest.fixture(scope="session")
-def visiting(browser: Any, site: str) -> Any:
-    """`with visiting(name, width) as seen` opens a page of the book in a fresh window; `seen` is a `Visit`."""
+def visiting(browser: Any, site: str) -> Iterator[Any]:
+    """`with visiting(name, width) as seen` opens a page of the book, in light; nothing is stored. `seen` is a `Visit`.
+
+    In a window that has shown other pages, as a reader's has: to start a fresh one takes as long as most pages.
+    """
+    # Nothing fades: what is looked at is what stands there.
+    context = browser.new_context(reduced_motion="reduce")
+    idle: list[Visit] = []
 
     @contextlib.contextmanager
-    def go(name: str, width: int = 1280, **options: Any) -> Iterator[Visit]:
-        # Nothing fades: what is looked at is what stands there.
-        still = {"reduced_motion": "reduce", **options}
-        context = browser.new_context(viewport={"width": width, "height": 844}, **still)
-        try:
-            seen = Visit(context.new_page(), site)
-            seen.open(name)
-            yield seen
-        finally:
-            context.close()
+    def go(name: str, width: int = 1280) -> Iterator[Visit]:
+        seen = idle.pop() if idle else Visit(context.new_page(), site)
+        seen.page.set_viewport_size({"width": width, "height": 844})
+        seen.page.emulate_media(color_scheme="light")
+        seen.scheme = "light"
+        seen.open(name)
+        yield seen
+        seen.leave()
+        idle.append(seen)
 
-    return go
+    yield go
+    context.close()
 
 
 @pytest.fixture

@@ -249,9 +249,12 @@ def test_all_processes_of_an_answer_share_one_limit_of_memory(z):
 
 LARGE = [np.ones((6, 5500)), np.zeros((100_000, 0)), np.ones(1_900_000)]
 LARGE += [np.ones((1, 9), np.uint8).repeat(10**6, 0)]
+JUDGED = [e for e in all_exercises() if not e.rubric]
+# The first of each set daily, all of them weekly.
+JUDGED = [e if e.id.endswith("-1") else pytest.param(e, marks=pytest.mark.weekly) for e in JUDGED]
 
 
-@pytest.mark.parametrize("exercise", [e for e in all_exercises() if not e.rubric], ids=lambda e: e.id)
+@pytest.mark.parametrize("exercise", JUDGED, ids=lambda e: e.id)
 def test_no_judge_computes_on_an_array_that_a_student_has_made_large(exercise):
     """Wherever in an answer of the right form it stands."""
     solution = Key.load(f.KEY, exercise.id.split("-")[0]).solutions[exercise.id]

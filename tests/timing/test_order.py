@@ -64,7 +64,7 @@ def test_a_tail_without_a_mean_has_no_expected_maximum():
     assert expected_max(OneStraggler(Pareto(0.1, 0.8), 2.0), 4) == math.inf
 
 
-@pytest.mark.parametrize("law", SMOOTH, ids=repr)
+@pytest.mark.parametrize("law", SMOOTH[::3], ids=repr)
 def test_a_straggler_no_slower_than_the_rest_changes_nothing(law):
     for K in (2, 64, 10**6):
         assert expected_max(OneStraggler(law, 1 + 1e-12), K) == pytest.approx(expected_max(law, K), rel=1e-9)
