@@ -83,9 +83,7 @@ ONLY_WHEN_NAMED = [
     # Several of one file, too, at a time, but mostly neighbours: what they share is made once.
     ("weekly", [*WEEKLY, "weekly and not alone", "-n", "4", "--dist", "worksteal"]),
 ]
-BESIDE = (
-    "book"  # one core's work: it begins with the first stage, and its turn comes before a stage that needs it
-)
+BESIDE = "book"  # one core's work: begun with the first stage, waited for before one that needs it
 KINDS = ("failed", "passed", "skipped", "error")
 
 
