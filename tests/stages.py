@@ -33,7 +33,7 @@ COPIES = Path("_build", "uncovered")  # of the notebooks, made by their tool
 READER = Path("_build", "reader")  # the environment in which they run
 # pytest's timeout is for what can't be interrupted.
 NBVAL = [*PYTEST, "--nbval", "--nbval-cell-timeout=300", "--timeout=360"]
-NBVAL += ["--nbval-sanitize-with=tests/nbval.cfg", "-p", "no:cacheprovider"]
+NBVAL += ["--nbval-sanitize-with=tests/nbval.cfg", "-p", "no:cacheprovider", "-p", "tests.kernels"]
 
 
 def files() -> list[str]:

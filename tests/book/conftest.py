@@ -146,8 +146,7 @@ def visiting(browser: Any, site: str) -> Iterator[Any]:
 
     In a window that has shown other pages, as a reader's has: to start a fresh one takes as long as most pages.
     """
-    # Nothing fades: what is looked at is what stands there.
-    context = browser.new_context(reduced_motion="reduce")
+    context = browser.new_context(reduced_motion="reduce")  # nothing is looked at half faded
     idle: list[Visit] = []
 
     @contextlib.contextmanager

@@ -23,12 +23,8 @@ from labkit.comm.netns import Network
 from labkit_book.classroom import lesson
 
 ROOT = Path(__file__).resolve().parents[2]
-QUIET = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "PYTHONPATH": str(ROOT),
-    "PYTHONUNBUFFERED": "1",
-}
+QUIET = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONUNBUFFERED"), "1")
+QUIET["PYTHONPATH"] = str(ROOT)
 PROGRAM = [sys.executable, "-m", "labkit_book.classroom"]
 SHAPES = {program.__name__: shape for program, shape in lesson.EXPERIMENTS.values()}
 PAGE = ROOT / "notebooks" / "exercises" / "lesson_classroom.md"

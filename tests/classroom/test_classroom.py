@@ -118,13 +118,8 @@ def test_two_levels_add_up_whoever_sits_where(rooms):
         assert (x == 2 ** len(rooms) - 1).all()
 
 
-RUBBISH = [
-    b"",
-    b"GET / HTTP/1.0\r\n\r\n",
-    b"\xff" * 1000,
-    b"\x7f\xff\xff\xff",
-    b"\x00\x00\x00\x14" + b"#CHALLENGE#{md5}ab",
-]
+RUBBISH = [b"", b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 1000]
+RUBBISH += [b"\x7f\xff\xff\xff", b"\x00\x00\x00\x14#CHALLENGE#{md5}ab"]
 
 
 def test_a_stranger_gets_nowhere_and_nobody_else_notices(room, student, ran):

@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def kernel():
-    manager = jupyter_client.KernelManager(kernel_name="python3")
+def kernel(tmp_path_factory):
+    place = tmp_path_factory.mktemp("by") / "file"  # a port that is chosen for it may be taken when it starts
+    manager = jupyter_client.KernelManager(kernel_name="python3", transport="ipc", ip=str(place))
     manager.start_kernel(env={**os.environ, "PYTHONPATH": str(ROOT)})
     client = manager.client()
     try:

@@ -27,9 +27,7 @@ CURES: dict[str, list[tuple[str, str]]] = {
             "                loss.backward()\n",
         ),
     ],
-    "buckets so small that latency rules": [
-        (", bucket_bytes=1024)  # small messages are quick", ")"),
-    ],
+    "buckets so small that latency rules": [(", bucket_bytes=1024)  # small messages are quick", ")")],
     "float64 where float32 does": [("DTYPE = torch.float64  # as numpy has it", "DTYPE = torch.float32")],
 }
 
