@@ -1,6 +1,7 @@
 """Scripts under test are interrupted as at a terminal, and end with the test, also when it fails; so do figures."""
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -22,7 +23,14 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 # A busy machine takes as long as it likes over one example.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+gc.disable()  # until all tests are collected
 MARK = "LABKIT_STARTED_BY_TEST"  # inherited by whatever the script starts, torchrun's sessions of their own included
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: the garbage collector need not go through it again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 @contextlib.contextmanager

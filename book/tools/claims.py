@@ -61,8 +61,7 @@ def claims(source: str, outputs: str = "") -> list[Claim]:
         if verdict is None or verdict.start() < box.end():
             raise ValueError(f"{name} must be followed by a box of class verdict named 'verdict-{key}'")
         between = [c["code"] for c in cells if box.end() < c.start() < verdict.start()]
-        asserting = [c for c in between if re.search(r"^\s*assert ", c, re.M)]
-        if not asserting:
+        if not (asserting := [c for c in between if re.search(r"^\s*assert ", c, re.M)]):
             raise ValueError(f"{name} must be followed by a cell with an assert before its verdict")
         form, condition = _form(verdict["title"], name)
         finding, evidence = _paragraphs(verdict["body"], key)

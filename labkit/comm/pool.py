@@ -58,7 +58,7 @@ class Pool:
         # Also when Python exits, before multiprocessing waits for the workers: weakref's finalizers may come after that.
         self._end = Finalize(self, _end, (self._workers, self._open), exitpriority=0)
         try:
-            self._start(threads, site.hosts)
+            self._start(threads, self._environment())
             self._collect("ready", START_S)
         except OSError as error:  # no disk, no memory, no file left to open
             self.close()
@@ -68,8 +68,8 @@ class Pool:
             self.close()
             raise
 
-    def _start(self, threads: int, hosts: tuple[int, ...]) -> None:
-        K, mp = self.K, _context()
+    def _start(self, threads: int, env: dict[str, str]) -> None:
+        K, mp, hosts = self.K, _context(), self.site.hosts
         raw = mp.RawArray("q", Board.words(K))
         self._board = Board(raw, K)
         self._post_mortem = PostMortem(self._board, self._workers, self._dumps)
@@ -95,7 +95,7 @@ class Pool:
                     self.site.backend,
                     self.site.devices[k],
                 )
-                worker = Worker(*group, threads, self._environment())
+                worker = Worker(*group, threads, env)
                 conn, theirs = mp.Pipe()
                 dump, dumped = mp.Pipe(duplex=False)
                 self._conns.append(conn)

@@ -1,6 +1,6 @@
 """What the fork server imports, so that each worker has it from the start.
 
-The garbage collector waits: among the hundred thousand objects that torch makes it would find nothing, time and again.
+The garbage collector waits meanwhile, and later passes over the hundred thousand objects that torch has made.
 """
 
 import gc
@@ -12,4 +12,5 @@ import torch.distributed  # noqa: E402, F401
 import labkit.comm.torch_comm  # noqa: E402
 import labkit.comm.worker  # noqa: E402, F401
 
+gc.freeze()
 gc.enable()

@@ -100,8 +100,6 @@ def split(idx: ArrayLike, K: int) -> list[Array]:
     """
     rows = np.asarray(idx)
     if rows.ndim != 1:
-        raise ValueError(
-            f"idx must be a list of example numbers, got shape {rows.shape}"
-        )
+        raise ValueError(f"idx must be a list of numbers, got shape {rows.shape}")
     bounds = chunk_bounds(len(rows), integer("K", K, 1))
     return [rows[low:high] for low, high in pairwise(bounds)]

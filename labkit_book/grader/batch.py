@@ -4,6 +4,7 @@ It may die, hang or want more memory than there is for it: then its submission's
 """
 
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -166,9 +167,8 @@ def in_processes(
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                pipe, theirs = context.Pipe(duplex=False)
-                task = waiting.pop()
-                process = context.Process(target=_main, args=(work, task, theirs), daemon=True)
+                task, (pipe, theirs) = waiting.pop(), context.Pipe(duplex=False)
+                process = context.Process(target=_main, args=(work, task, theirs, os.getpid()), daemon=True)
                 process.start()
                 theirs.close()
                 running[pipe] = task, process, time.monotonic() + limit_s
@@ -198,11 +198,13 @@ def _ended(pipe: Any, process: Any) -> Any:
         pipe.close()
 
 
-def _main(work: Callable[[Any], Any], task: Any, pipe: Any) -> None:
+def _main(work: Callable[[Any], Any], task: Any, pipe: Any, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that waits
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     if sys.platform == "linux":
         die_with_parent()
+        if os.getppid() != parent:  # which had ended before
+            return
         threading.stack_size(1 << 20)  # a simulated worker's thread would take eight times as much
         pages = int(Path("/proc/self/statm").read_text().split()[5])
         _, hard = getrlimit(RLIMIT_DATA)  # which the fork server goes back to

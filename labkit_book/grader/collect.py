@@ -115,8 +115,7 @@ def _counted(submissions: Iterable[Submission]) -> Iterator[Submission]:
         if files[s.student] <= MOST_OF_STUDENT:
             yield s
         elif files[s.student] == MOST_OF_STUDENT + 1:
-            said = f"this file and those after it are not looked at: a student has at most {MOST_OF_STUDENT}"
-            yield s._replace(problem=said)
+            yield s._replace(problem=f"only the first {MOST_OF_STUDENT} files of a student are looked at")
 
 
 def read_cells(path: Path | str) -> list[Cell]:
@@ -125,8 +124,7 @@ def read_cells(path: Path | str) -> list[Cell]:
     try:
         nb = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError, MemoryError) as error:
-        said = f"the file is no text in JSON ({type(error).__name__}): was the upload complete?"
-        raise Unreadable(said) from None
+        raise Unreadable(f"the file is no JSON ({type(error).__name__}): was the upload complete?") from None
     if not isinstance(nb, dict) or nb.get("nbformat") != 4:
         raise Unreadable("the file is no notebook of format 4: open it in a current Jupyter and save it")
     cells = nb.get("cells")

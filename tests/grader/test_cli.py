@@ -178,7 +178,7 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_when_run_again(quic
             assert run.poll() is None, run.stderr.read()
             time.sleep(0.02)
         run.send_signal(how)
-        said = run.communicate(timeout=60)[1]  # until every process that has this pipe is gone
+        said = run.communicate(timeout=15)[1]  # until every process that has this pipe is gone
     assert run.returncode == (INTERRUPTED if how == signal.SIGINT else -how)
     assert how == signal.SIGKILL or "interrupted; run the same command again" in said
     there = [row["submission"] for row in recorded(out)]

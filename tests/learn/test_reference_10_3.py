@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from labkit.collectives import ring
-from labkit.comm import launch
-from labkit.learn import LeastSquares, linear_data, sgd, split, sync_sgd
+from labkit.learn import linear_data, split
 
 N, d, K, ETA, T = 4096, 20, 8, 0.05, 30
 SHARDS = split(np.arange(N), K)
@@ -37,12 +35,3 @@ def test_adding_examples_in_order_gives_the_printed_digits():
     together = descent(lambda w: np.mean([one_by_one(X[s], y[s], w) for s in SHARDS], axis=0))
     assert f"{np.abs(together - alone).max():.2e}" == "6.66e-16"
     assert f"{np.linalg.norm(together[-1] - alone[-1]):.0e}" == "3e-16"
-
-
-def test_workers_that_talk_stay_at_rounding_in_ten_times_the_steps():
-    X, y, w_true = linear_data(N, d, np.random.default_rng(7))
-    problem = LeastSquares(X, y)
-    alone = sgd(problem, np.zeros(d), ETA, [None] * 10 * T)
-    run = launch(sync_sgd, K, problem, np.zeros(d), ETA, [SHARDS] * 10 * T, ring.allreduce)
-    assert np.abs(run.results - alone).max() < 3e-15  # the problem is strongly convex: errors are forgotten
-    assert np.linalg.norm(alone[-1] - w_true) < 0.2 * np.linalg.norm(w_true)
