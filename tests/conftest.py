@@ -1,5 +1,6 @@
 """Scripts under test are interrupted as at a terminal, and end with the test, also when it fails; so do figures."""
 
+import atexit
 import contextlib
 import gc
 import os
@@ -31,6 +32,7 @@ def pytest_collection_finish() -> None:
     """What is loaded by now stays: the garbage collector need not go through it again and again."""
     gc.freeze()
     gc.enable()
+    atexit.register(gc.unfreeze)  # or torch's modules would be taken apart before what they have made
 
 
 @contextlib.contextmanager
