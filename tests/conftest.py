@@ -1,6 +1,5 @@
 """Scripts under test are interrupted as at a terminal, and end with the test, also when it fails; so do figures."""
 
-import atexit
 import contextlib
 import gc
 import os
@@ -24,15 +23,9 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 # A busy machine takes as long as it likes over one example.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
-gc.disable()  # until all tests are collected
+# Most of what there is was loaded for good: to look through all of it time and again takes a tenth of the time.
+gc.set_threshold(100_000, 10, 10)
 MARK = "LABKIT_STARTED_BY_TEST"  # inherited by whatever the script starts, torchrun's sessions of their own included
-
-
-def pytest_collection_finish() -> None:
-    """What is loaded by now stays: the garbage collector need not go through it again and again."""
-    gc.freeze()
-    gc.enable()
-    atexit.register(gc.unfreeze)  # or torch's modules would be taken apart before what they have made
 
 
 @contextlib.contextmanager

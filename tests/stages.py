@@ -5,8 +5,8 @@ it, with labkit from the wheel and nothing of the checkout (reader.py), from a c
 answers in sight, and every stored text (text/plain, text/html, streams) must come out again to the letter. What nbval
 does not compare, by itself or by our choice: png and jpeg images (two machines' fonts differ by a pixel; that the figure
 is drawn without an error is what counts), ids of widgets, and the cells tagged `nbval-ignore-output` (they hold measured
-times). A notebook stripped of its outputs would pass nbval unseen, hence the stage before it, which also knows the
-outputs nbval does not compare by their hash.
+times). A notebook stripped of its outputs would pass nbval unseen, hence the stage `pairs`, which also knows the outputs
+nbval does not compare by their hash.
 """
 
 import contextlib
@@ -69,11 +69,11 @@ STAGES: list[tuple[str, list[str]]] = [
     ("house", [sys.executable, "tests/house.py"]),
     ("house", [sys.executable, "tests/reached.py"]),
     ("house", [sys.executable, "book/tools/shape.py"]),
+    ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
     ("types", [sys.executable, "-m", "mypy"]),
     ("tests", [*PYTEST, *WITHOUT, *SEVERAL, *long_first(), "-m", UNMARKED]),
     ("book", [sys.executable, "book/tools/build.py"]),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone and not weekly"]),
-    ("pairs", [sys.executable, "book/tools/notebooks.py", "check"]),
     ("notebooks", [*NBVAL, "--nbval-kernel-name=reader", *SEVERAL, *notebooks()]),
     ("browser", [*PYTEST, *WITHOUT, *SEVERAL, *marked("browser"), "-m", "browser and not weekly"]),
 ]

@@ -53,7 +53,11 @@ def test_the_planner_reads_the_json(capsys):
     assert doctor.main(["--wat"]) == 2 and doctor.main(["--help"]) == 0
 
 
-@pytest.mark.parametrize("what", list(doctor._PROBES))
+# One of them daily.
+EACH = [pytest.param(what, marks=pytest.mark.weekly if what != "torch" else ()) for what in doctor._PROBES]
+
+
+@pytest.mark.parametrize("what", EACH)
 def test_a_probe_that_breaks_is_a_finding_and_the_others_go_on(what, monkeypatch):
     def broken():
         raise RuntimeError("bang\nand more")

@@ -1,6 +1,6 @@
 """Every page of the built book: complete offline, silent, light, no wider than a phone; one of each kind for everybody.
 
-A page is opened once, by whichever test comes first, and looked at wide and light, then narrow and dark.
+A page is opened once, by whichever test comes first, and looked at wide, then narrow.
 """
 
 import functools
@@ -72,7 +72,7 @@ def wide(visit: Any) -> Any:
 
 @pytest.fixture
 def phone(visit: Any) -> Any:
-    visit.look(PHONE_PX, "dark")
+    visit.look(PHONE_PX, "light")
     return visit
 
 

@@ -35,7 +35,7 @@ def test_every_rank_ends_with_the_same_bits_of_the_sum_and_sends_what_is_priced(
     assert run.messages_sent.tolist() == way.messages(K, n).tolist()
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3, 4, 5])
+@pytest.fixture(scope="module", params=[1, 2, 3, 4, pytest.param(5, marks=pytest.mark.weekly)])
 def pool(request):
     """K workers that stand ready for all algorithms."""
     with Processes(device="cpu").ready(request.param) as pool:

@@ -98,7 +98,7 @@ def test_ranks_on_several_hosts_share_nothing_and_are_told_so():
         launch(lambda comm: shared.allreduce(comm, np.ones(4)), 3, world=Simulated(hosts=(0, 0, 1)))
 
 
-@pytest.mark.parametrize("K", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("K", [1, 4, 7, *(pytest.param(K, marks=pytest.mark.weekly) for K in (2, 3))])
 def test_in_symmetric_memory_it_is_the_naive_ones_bits_and_every_part_can_be_summed(K):
     lengths = [1, K, 2049, 200_003]
 

@@ -113,7 +113,7 @@ def test_signs_never_leave_the_line_and_with_error_feedback_they_arrive(eta):
     assert loss(arrived[-1]) < 1e-6 * loss(np.ones(2))
 
 
-@pytest.mark.parametrize("eta", [0.01, 0.02])
+@pytest.mark.parametrize("eta", [pytest.param(0.01, marks=pytest.mark.weekly), 0.02])
 def test_the_largest_of_three_grows_for_ever_and_with_error_feedback_shrinks(eta):
     loss, T = TOP_1_GROWS[0].loss, round(8 / eta)
     wrong = path(TOP_1_GROWS, TopK(1), eta, 100)
