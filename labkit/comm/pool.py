@@ -35,8 +35,6 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    # torch warns of hosts without a name, which emulated ones are; its errors reach us as exceptions.
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
     "PYTHONSAFEPATH": "1",  # the server would look into the current directory first
 }
 _starting = threading.Lock()
