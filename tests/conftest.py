@@ -23,7 +23,7 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 # A busy machine takes as long as it likes over one example.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
-# Most of what there is was loaded for good: to look through all of it time and again takes a tenth of the time.
+# Most objects belong to modules that stay: looking through them again and again took a tenth of the tests' time.
 gc.set_threshold(100_000, 10, 10)
 MARK = "LABKIT_STARTED_BY_TEST"  # inherited by whatever the script starts, torchrun's sessions of their own included
 

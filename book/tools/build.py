@@ -33,7 +33,7 @@ def build(root: Path = ROOT, pages: Sequence[str] = ()) -> int:
     began = time.perf_counter()
     for page in pages:  # what Sphinx remembers of it
         (root / "_build" / ".doctrees" / f"{page}.doctree").unlink(missing_ok=True)
-    # Objects by the million, and few to collect: to look for those each time would take a fifth of the build.
+    # Sphinx makes objects by the million and little garbage: looking for it as often as usual takes a fifth of the build.
     boot = "import gc; gc.set_threshold(100_000, 50, 1000); from jupyter_book.cli.main import main; main()"
     command = [sys.executable, "-P", "-c", boot, "build", root, "-W", "-n", "--keep-going"]
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

@@ -1,6 +1,6 @@
 """What the fork server imports, so that each worker has it from the start.
 
-The garbage collector waits meanwhile, and later passes over the hundred thousand objects that torch has made.
+The garbage collector waits meanwhile, and never looks at the hundred thousand objects that torch has made.
 """
 
 import atexit
@@ -16,5 +16,5 @@ import labkit.comm.worker  # noqa: E402, F401
 
 gc.freeze()
 gc.enable()
-# At its end there is nothing to do: to take torch's modules apart would take a fifth of a second.
+# The server has nothing to do at its end; Python would take a fifth of a second to take torch's modules apart.
 atexit.register(os._exit, 0)

@@ -185,7 +185,7 @@ def digits(rng: np.random.Generator, test: float = 0.25) -> Split:
     test: share of them kept back, above 0 and at most 0.99. ImportError without scikit-learn.
     """
     number("test", test, above=0, most=0.99)
-    # Its file is read without it: to import it takes every process a second.
+    # Their file is enough: importing scikit-learn takes every process a second.
     package: Any = find_spec("sklearn") or need("sklearn", install="scikit-learn")
     file = f"{package.submodule_search_locations[0]}/datasets/data/digits.csv.gz"
     table = np.loadtxt(file, delimiter=",", dtype=int)

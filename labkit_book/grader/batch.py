@@ -203,7 +203,7 @@ def _main(work: Callable[[Any], Any], task: Any, pipe: Any, parent: int) -> None
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     if sys.platform == "linux":
         die_with_parent()
-        if os.getppid() != parent:  # which had ended before
+        if os.getppid() != parent:  # it had ended before that
             return
         threading.stack_size(1 << 20)  # a simulated worker's thread would take eight times as much
         pages = int(Path("/proc/self/statm").read_text().split()[5])
