@@ -6,6 +6,7 @@ memory (``share_memory_()``) arrives as the same memory, in torch.multiprocessin
 """
 
 import faulthandler
+import gc
 import io
 import os
 import pickle
@@ -64,6 +65,7 @@ class Worker:
         sys.stdout = sys.stderr = out = _Out(conn)
         try:
             self._join()
+            gc.freeze()  # torch's hundred thousand objects stay: no need to look through them again and again
             board = Board(raw, self.K, self.rank)
             out.send(("ready",))
         except BaseException as error:
