@@ -9,8 +9,9 @@ Where a worker is slow for a stretch of steps, one stretch counts as many points
 4, ... in a row, m the first at which a block no longer resembles the next (batch means; Schmeiser 1982): the lag-1
 autocorrelation of the blocks' lateness, each rank's mean taken off, is at most the standard error that it has without any,
 1/sqrt((K - 1) S/m) (twice that for m = 1). A block's last is who is late by most in sum. If no m leaves points enough to
-name anybody and two standard errors are still exceeded, nobody is named. Where a worker may run ahead the test does not
-hold.
+name anybody and two standard errors are still exceeded, nobody is named, unless one rank is last in every block by ten
+times its lead's standard deviation: such points resemble each other in how late it is, not in who is late. Where a worker
+may run ahead the test does not hold.
 
 Symbols: K workers, S synchronisation points at which all K arrived, m points in a block. Times are seconds.
 """
@@ -25,6 +26,7 @@ from labkit.extras import scipy
 from labkit.timing.timeline import IntArray, Timeline
 
 _TIE = 1e-12  # arrivals closer than this share of the latest arrival are one and the same
+_CLEAR = 10  # standard deviations; 1 in 500 records of alike workers that remember as long as the record has such a lead
 _ROWS = 16  # ranks that a printed report shows
 
 
@@ -197,10 +199,7 @@ def _means(x: FloatArray, m: int) -> FloatArray:
 
 
 def _block(late: FloatArray, needed: int, tie_s: float) -> int:
-    """How many points in a row to judge as one: 1, 2, 4, ..., the first at which blocks do not resemble the next.
-
-    needed: blocks that there must be. tie_s: seconds up to which all is rounding.
-    """
+    """Points to judge as one: the first of 1, 2, 4, ... whose blocks, at least ``needed``, do not resemble the next."""
     K, S = late.shape
     own = late - late.mean(axis=0)
     m = 1
@@ -210,7 +209,12 @@ def _block(late: FloatArray, needed: int, tie_s: float) -> int:
         if like <= (error if m > 1 else 2 * error):
             return m
         if S // (2 * m) < needed:
-            return m if like <= 2 * error else 0
+            lead, who = _lead(_means(late, m), tie_s)
+            one = np.ptp(who) == 0
+            clear = one and lead.mean() >= _CLEAR * lead.std()
+            if clear or like <= 2 * error:
+                return m
+            return 0
         m *= 2
 
 

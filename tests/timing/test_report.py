@@ -77,6 +77,19 @@ def test_a_straggler_is_named_also_where_steps_are_correlated(rho, power):
     assert (np.median([report.block for report in reports]) == 1) == (rho == 0)
 
 
+def test_a_straggler_later_still_from_some_step_on_is_named_and_hardly_ever_a_worker_alike(monkeypatch):
+    """Its points resemble each other in how late it is, not in who is late. The workers alike remember all of the record."""
+    rng = np.random.default_rng(2)
+    later = rng.standard_normal((3, 60))
+    later[1] += np.where(np.arange(60) < 25, 30, 33)
+    jobs = [arrivals(A) for A in (later, *alike(rng, 1000, 3, 60, math.exp(-1 / 60)))]
+    named = [straggler_report(job).stragglers for job in jobs]
+    monkeypatch.setattr("labkit.timing.report._CLEAR", math.inf)
+    without = [straggler_report(job).stragglers for job in jobs]
+    assert (named[0], without[0]) == ((1,), ())
+    assert sum(map(bool, named[1:])) <= sum(map(bool, without[1:])) + 5
+
+
 TWO = PerWorker((Uniform(0.08, 0.1),) * 6 + (Uniform(0.2, 0.3),) * 2)
 ALWAYS_3 = OneStraggler(Uniform(0.09, 0.1), 2.0, rank=3)
 
