@@ -241,3 +241,13 @@ def test_in_three_cases_of_10_8_1_the_largest_curvature_in_size_bends_downwards(
             H = np.array([case.args[0](1e-4 * e) for e in np.eye(7)]) / 1e-4  # the gradient is H w and cubes
             low, *_, high = np.linalg.eigvalsh(H)
             assert (-low > high) == downwards, case.label
+
+
+def test_the_steps_of_a_3_have_the_rows_that_its_text_promises_and_the_disks_of_b_3_hold_what_was_written():
+    rng = np.random.default_rng(0)
+    for case in exercise_set("A")["A-3"].cases(rng):
+        *_, batches, M, _ = zip(*case.args, strict=True)
+        assert {sum(len(y) for _, y in step) for step in zip(*batches, strict=True)} == set(M)
+    for case in exercise_set("B")["B-3"].cases(rng):
+        for written, disk in case.args:
+            assert {(step, part) for step, parts in written for part in range(parts)}.issuperset(disk)
