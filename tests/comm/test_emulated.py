@@ -69,6 +69,7 @@ def test_same_bits_and_bytes_as_the_simulation_and_times_that_follow_the_link():
     assert run.bytes_sent.tolist() == model.bytes_sent.tolist()
     assert run.world == "emulated" and run.measured and "12.5 MB/s" in run.where
     assert run.results[0][2] == (0, 1, 2)
+    assert netns.Network.address(0) == f"{netns.SUBNET}.1"  # .0 is the network
     formula = ring.time(3, 4 * n, Link(0.0, rate * emulated.PAYLOAD))
     assert 0.8 * formula < max(r[1] for r in run.results) < 2 * formula
 

@@ -70,7 +70,7 @@ def test_predicted_simulated_and_measured_differ_in_line_and_marker_and_not_in_c
     reach = [(segment[0, 1], segment[1, 1]) for segment in bars.lines[2][0].get_segments()]
     np.testing.assert_allclose(reach, [(1, 2), (2, 4), (3, 9)])
     assert to_hex(bars.lines[0].get_markerfacecolor()) == palette.MEASURED.lower()
-    assert set(legend(ax)) == {"predicted", "simulated", "measured"}
+    assert set(legend(ax)) == {"predicted", "simulated", "measured"} and ax.get_xgridlines()[0].get_visible()
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title("left")) == ("workers K", "time (ms)", "Ring")
 
 

@@ -42,7 +42,9 @@ def whole(opt, model) -> torch.Tensor:
     if not isinstance(opt, Zero3):
         return vector(model)
     with opt.gathered():
-        return vector(model)
+        there = vector(model)
+    assert not any(p.numel() for p in model.parameters() if p.requires_grad)
+    return there
 
 
 def unsharded(model, batches, loss, optimizer=torch.optim.AdamW, micro=1, **options) -> list:
