@@ -106,6 +106,10 @@ def one_more_element(comm):
     ring.allreduce(comm, np.ones(100 + (comm.rank == 2)))
 
 
+def two_of_another_length(comm):
+    ring.allreduce(comm, np.ones(100 + max(0, comm.rank - 1)))
+
+
 def another_dtype(comm):
     ring.allreduce(comm, np.ones(100, np.float32 if comm.rank == 2 else np.float64))
 
@@ -123,6 +127,7 @@ def another_dtype(comm):
     (forgets_to_send, 3, Deadlock, (1,), "rank 1 returned without sending what rank 0 waits to receive from it"),
     (all_send_first, 3, Deadlock, (0, 1, 2), "wait for one another in a circle"),
     (one_more_element, 4, Mismatch, (2,), "rank 2 came to ring all-reduce of 101 float64"),
+    (two_of_another_length, 4, Mismatch, (2, 3), "rank 3 came to ring all-reduce of 102 float64, but rank 2 came to ring "),
     (another_dtype, 4, Mismatch, (2,), "rank 2 came to ring all-reduce of 100 float32"),
 ])  # fmt: skip
 def test_in_both_worlds_the_one_who_is_wrong_is_named_and_nobody_who_waits(
@@ -255,6 +260,7 @@ def test_at_the_deadline_the_rank_that_keeps_the_others_is_named_with_its_line(f
         error = within(6, RankTimeout, f, 3, world=Processes(pool=pool), timeout_s=1.5)
     assert error.ranks == (1,) and isinstance(error, TimeoutError)
     assert sentence in str(error) and re.search(line, str(error)), error
+    assert "worker.py" not in error.trace  # it begins with the algorithm
 
 
 # -- refused at the door --------------------------------------------------------------------------------------------
