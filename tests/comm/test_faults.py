@@ -1,5 +1,6 @@
 """Whatever a rank does, a launch ends within its deadline, names the rank to blame, and leaves no process."""
 
+import ctypes
 import os
 import re
 import signal
@@ -209,6 +210,16 @@ def test_a_killed_rank_is_named_and_not_those_who_talked_to_it():
 def test_an_exit_without_a_result_is_a_failure(status):
     error = within(10, RankDied, lambda comm: os._exit(status) if comm.rank == 0 else 1, 2)
     assert error.ranks == (0,) and f"exited with status {status} before it returned" in str(error)
+
+
+def test_a_crash_is_told_with_the_line_of_the_thread_that_crashed():
+    def f(comm):
+        threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
+        ctypes.string_at(0)  # the line to show
+
+    error = within(10, RankDied, f, 1)
+    assert "was killed by SIGSEGV" in str(error) and "# the line to show" in error.trace
+    assert "threading.py" not in error.trace
 
 
 def stands_ready(comm):
