@@ -69,7 +69,9 @@ def test_a_probe_that_breaks_is_a_finding_and_the_others_go_on(what, monkeypatch
 
 def test_a_stopwatch_that_fails_is_said_and_not_raised(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "measure_link", lambda **how: ring.time(-1, 1.0, LINK))
-    assert doctor.main(["doctor"]) == 0 and "were not measured: K must be" in capsys.readouterr().out
+    assert doctor.main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert "were not measured: K must be" in said and all(f" {what:<16}  " in said for what in doctor._PROBES)
 
 
 def test_what_a_lack_costs_is_said_beside_it(monkeypatch):
