@@ -89,7 +89,7 @@ def test_best_is_the_minimum_over_all(K, nbytes, alpha, beta):
     link = Link(alpha, beta)
     seconds = {name: each.time(K, nbytes, link) for name, each in ALLREDUCES.items()}
     chosen = best(K, nbytes, link, ALLREDUCES)
-    assert seconds[chosen] == pytest.approx(min(seconds.values()), rel=1.1e-12)
+    assert seconds[chosen] <= min(seconds.values()) * (1 + 1e-12)
 
 
 def test_a_tie_goes_to_the_first_named():
