@@ -246,9 +246,12 @@ def test_no_byte_from_the_network_is_unpickled(room, laptops, monkeypatch):
         assert laptop.poll() is None
     for number in lesson.EXPERIMENTS:
         room.run(number)
-    assert len(heard) == len(joined)
-    for first, *rest in (each[2:] for each in heard.values()):  # after an answer and a challenge, any bytes
-        assert first == b"#WELCOME#" and len(rest) > 5 and all(json.loads(each) is not None for each in rest)
+    messages = [heard[student.conn] for student in room.here()]
+    assert len(messages) == len(joined)
+    for _answer, _challenge, welcome, *rest in messages:
+        assert (
+            welcome == b"#WELCOME#" and len(rest) > 5 and all(json.loads(each) is not None for each in rest)
+        )
 
 
 @pytest.mark.weekly

@@ -206,6 +206,16 @@ def test_a_killed_rank_is_named_and_not_those_who_talked_to_it():
     assert error.ranks == (1,) and "SIGKILL" in str(error)
 
 
+def test_a_rank_slow_to_die_is_named_and_not_the_one_that_lost_it():
+    def f(comm):
+        if comm.rank == 0:
+            raise RuntimeError("Connection closed by peer [127.0.0.1]:4711")
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert within(10, RankDied, f, 2).ranks == (1,)
+
+
 @pytest.mark.parametrize("status", [0, 3])
 def test_an_exit_without_a_result_is_a_failure(status):
     error = within(10, RankDied, lambda comm: os._exit(status) if comm.rank == 0 else 1, 2)
