@@ -130,7 +130,7 @@ class StragglerRecorder:
             raise ValueError(
                 "model must have a parameter that takes a gradient, got none"
             )
-        self._first, self._mine = mine[0], set(mine)
+        self._mine = set(mine)
         self._go_by(mine[0].device)
         self._handles = [
             p.register_post_accumulate_grad_hook(self._on_gradient) for p in mine

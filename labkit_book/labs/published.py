@@ -61,7 +61,6 @@ class Published:
     unit: str = "examples/s"
     base_b_examples: int = 0
     base_passes: int = 0
-    tokens_per_example: int = 1
     said: Sequence[float] = ()
 
     @property

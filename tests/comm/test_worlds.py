@@ -39,6 +39,13 @@ def test_both_worlds_give_the_same_bits_and_count_the_same_bytes(dtype):
     assert real.where.startswith("measured") and model.where.startswith("simulated")
 
 
+@pytest.mark.processes
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="this system has no batch scheduling")
+def test_a_worker_runs_as_a_batch_process():
+    policies = launch(lambda comm: os.sched_getscheduler(0), 2, world="processes").results
+    assert list(policies) == [os.SCHED_BATCH] * 2
+
+
 @pytest.mark.parametrize("world", WORLDS)
 def test_torch_tensors_and_odd_memory_layouts_travel(world):
     pytest.importorskip("torch")

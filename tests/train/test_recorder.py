@@ -110,6 +110,18 @@ def test_a_backward_pass_within_the_step_is_left_when_the_step_ends():
     assert recording.timeline.totals()[0, Kind.COMPUTE] > 5 * 0.0095
 
 
+def test_a_loop_without_an_optimizer_marks_its_synchronisations_itself():
+    model = torch.nn.Linear(3, 1)
+    with closing(StragglerRecorder(model)) as recorder:
+        for _ in range(4):
+            model(torch.randn(2, 3)).sum().backward()
+            with recorder.synchronising():
+                time.sleep(0.01)
+        recording = recorder.report()
+    assert recording.timeline.T == 3
+    assert recording.timeline.totals()[0, Kind.COMMUNICATE] > 3 * 0.0095
+
+
 def test_what_a_recomputed_segment_waits_for_is_not_computing():
     """The last gradient comes in a backward pass within the backward pass, and so does the wait for the others."""
     from torch.utils.checkpoint import checkpoint

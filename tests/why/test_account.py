@@ -12,6 +12,7 @@ from labkit import launch  # noqa: E402
 from labkit.train.recorder import Phase, Recording, StragglerRecorder  # noqa: E402
 from labkit_book.why import Steps, account, why  # noqa: E402
 from labkit_book.why.__main__ import main  # noqa: E402
+from labkit_book.why.prices import Prices  # noqa: E402
 
 
 def recorded(K=4, T=160, seed=0, stay=0.001, noise=0.0005, **changes):
@@ -164,6 +165,13 @@ def test_a_cause_is_named_only_where_it_surely_matters_and_rivals_are_named_with
     assert {even.cause, *even.rivals} == {"loading", "latency"} and "cannot tell" in even.verdict
     for row in even.rows:
         assert row.low <= row.seconds <= row.high
+
+
+@pytest.mark.parametrize(("latency", "backward", "best"), [(1e-3, 0.0, 1), (0.0, 0.02, 10)])
+def test_as_many_messages_are_best_as_let_the_least_stand_out(latency, backward, best):
+    before, sizes = np.linspace(backward, 0.0, 10), np.array([0.0, 1e4])
+    prices = Prices(np.full(10, 1e3), before, sizes, latency + sizes / 1e6, pipelined_s=latency)
+    assert prices.parts == best
 
 
 def test_intervals_hold_the_error_of_the_prices():
