@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from labkit import Link, Processes, Simulated, launch
+from labkit.comm import LaunchError, RankError
 from labkit.comm.processes import _choose
+from labkit.comm.windows import _Heap
 from labkit.timing import Kind, Uniform, draw
 
 WORLDS = ["simulated", pytest.param("processes", marks=pytest.mark.processes)]
@@ -37,6 +39,22 @@ def test_both_worlds_give_the_same_bits_and_count_the_same_bytes(dtype):
     assert real.messages_sent.tolist() == model.messages_sent.tolist() == [1, 1, 0]
     assert real.measured and not model.measured
     assert real.where.startswith("measured") and model.where.startswith("simulated")
+
+
+def test_shared_memory_that_the_system_has_not_is_refused_in_one_sentence():
+    with (
+        open(os.devnull) as nothing,
+        pytest.raises(LaunchError, match=r"no room for 4,096 bytes of symmetric memory in"),
+    ):
+        _Heap(nothing.fileno()).reserve(0, 4096)
+
+
+def test_a_comm_and_a_run_say_what_they_are():
+    run = launch(lambda comm: (comm.compute(seconds=0.5), repr(comm))[1], 2)
+    assert run.results[1] == "<_SimulatedComm rank 1 of 2 on cpu>"
+    assert str(run).startswith("Run of 2 workers, simulated: 500 ms, 0 bytes in 0 messages\n  simulated")
+    with pytest.raises(RankError, match="work must be a function where seconds= is given"):
+        launch(lambda comm: comm.compute(1.0, seconds=0.5), 1)
 
 
 @pytest.mark.processes

@@ -59,3 +59,13 @@ def test_writing_is_drawn_from_the_scores_and_repeats_with_its_generator():
     cold = model.write(x, 5, torch.Generator().manual_seed(0), temperature=1e-4)
     for i in range(2, 7):  # nearly without temperature it takes the likeliest
         assert cold[i] == model(cold[None, :i])[0, -1].argmax()
+
+
+def test_what_makes_no_sense_is_refused_by_name():
+    model, rng = small(), torch.Generator()
+    with pytest.raises(ValueError, match="width must be a multiple of heads = 3, got 16"):
+        small(heads=3)
+    with pytest.raises(ValueError, match="x must be at most length = 8 characters long, got 9"):
+        model(torch.zeros(1, 9, dtype=torch.long))
+    with pytest.raises(ValueError, match="x must hold at least one character"):
+        model.write(torch.zeros(0, dtype=torch.long), 3, rng)

@@ -51,6 +51,10 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(tmp_path, ho
     assert step == 1 and state["step"] == 1
 
 
+def test_where_nothing_is_saved_there_is_no_latest(tmp_path):
+    assert checkpoint.latest(tmp_path) is None
+
+
 def test_a_job_that_went_back_behind_damaged_checkpoints_keeps_what_it_saves(tmp_path):
     for step in (10, 15, 20, 25):
         checkpoint.save(tmp_path, step, {"step": step})

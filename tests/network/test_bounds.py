@@ -21,6 +21,12 @@ def test_no_price_beats_a_bound(way, K, nbytes, link):
     assert way.bytes(K, int(nbytes), 1).max() >= least_bytes(K, int(nbytes)) - 1e-6
 
 
+@pytest.mark.parametrize("beta", [0, -1e9, float("nan")])
+def test_a_link_without_bandwidth_is_refused(beta):
+    with pytest.raises(ValueError, match="beta must be bytes per second > 0, got"):
+        Link(0.0, beta)
+
+
 @given(ways, st.integers(1, 9), st.integers(0, 40), links)
 @settings(max_examples=80)
 def test_no_simulated_run_beats_a_bound(way, K, n, link):

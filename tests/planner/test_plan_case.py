@@ -29,6 +29,7 @@ CASE = Case(
     ({"allreduce": "torus"}, "^allreduce must be one of best, ring, halving"),
     ({"inside_alpha_s": 0.0}, "together, got only inside_alpha_s"),
     ({"mtbf_s": 1e6, "checkpoint_s": 1.0}, "together, got only mtbf_s and checkpoint_s"),
+    ({"K_workers": ()}, "K_workers must hold at least one number of workers, got none"),
     ({"S_min_steps": None, "B_crit_examples": None}, "or total_examples must be given, got neither"),
     ({"passes": 33}, "^passes must be at most b_examples = 32, got 33"),
     ({"measured": [(2, math.inf)]}, "^measured seconds must be"),

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import json
 import pkgutil
 import re
 import time
@@ -14,6 +15,7 @@ import torch
 
 import labkit_book.problems.sets
 from labkit_book.problems import check, exercise_set, judge, summary
+from labkit_book.problems.measured import _seal
 
 HERE = Path(__file__).parent
 SETS = sorted(m.name[1:].replace("_", ".") for m in pkgutil.iter_modules(labkit_book.problems.sets.__path__))
@@ -194,6 +196,57 @@ def test_an_answer_in_words_is_for_a_human_who_is_told_what_to_look_for(name, id
     told = "; ".join(key(name).LOOK_FOR[id])
     assert told not in verdict.message and id not in key(name).MUTANTS
     assert f"up to {exercise.points} for your words" in str(summary(verdict))
+
+
+def remeasured(line: str, f=lambda values: values, **changed) -> str:
+    """A line that `take` could have printed, of other values or settings."""
+    body = {k: v for k, v in json.loads(line).items() if k != "seal"} | changed
+    body["values"] = f(np.array(body["values"])).tolist()
+    return json.dumps({**body, "seal": _seal(body)})
+
+
+def falling(values):
+    """Steps that fall faster than the batch grows: no hyperbola levels off below them."""
+    return values / values.mean(axis=1, keepdims=True) / 16.0 ** np.arange(5)[:, None]
+
+
+def by_rank(change):
+    """What turns a right program into one whose rank 0, or each rank, brings home something else."""
+    return lambda f: lambda comm, *a: change(f(comm, *a), comm.rank)
+
+
+REFUSED = [
+    ("10.1-1", lambda a: a | {"A": 7}, "must be (shards, w, l2), with 1 to 8 shards"),
+    ("10.1-1", lambda a: a | {"A": ([[(1.0, 2e6)]], 1.0, 0.0)}, "finite numbers of at most a million"),
+    ("10.1-1", lambda a: a | {"A": ([[(1.0, 1.0)], [(1.0, 1.0)]], 1.0, 0.0)}, "has no slope at all"),
+    ("10.3-1", by_rank(lambda w, k: w + 1e-13 * k), "the ranks hold different bits"),
+    ("10.4-2", by_rank(lambda r, k: r if k else r[:2]), "return three things on rank 0"),
+    ("10.4-2", by_rank(lambda r, k: r if k else (r[0], [1] * len(r[1]), r[2])), "the book must hold every worker"),
+    ("10.6-2", lambda f: lambda *a: [np.maximum(np.array(x) - 0.5, 0) for x in f(*a)], "must read a version that is there"),
+    ("10.7-1", by_rank(lambda means, k: means + 1e-9 * k), "the ranks hold different bits"),
+    ("10.8-3", lambda a: a | {"data": remeasured(a["data"], falling)}, "do not level off"),
+    ("10.3-4", lambda a: a | {"data": remeasured(a["data"], lambda v: v / 2)}, "shorter than its slowest worker"),
+    ("2.2-5", lambda a: a | {"data": remeasured(a["data"], lambda v: v / 2)}, "shorter than its computing takes"),
+    ("10.3-4", lambda a: a | {"data": remeasured(a["data"], at=[1.0, 1.04, 1.6])}, "the data are to be of 1.0, 1.04, 1.5"),
+    ("2.2-6", lambda a: [[8]], "a layer should be one of 0 to 7, not 8"),
+    ("2.2-6", lambda a: [[0.5]], "a layer should be one of 0 to 7, not 0.5"),
+    ("10.10-1", lambda a: a | {"then": remeasured(a["then"], at=["4x64"])}, "then is to be of 2x64, not of 4x64"),
+]  # fmt: skip
+
+
+def test_what_is_no_set_or_exercise_is_refused_by_name():
+    for wrong, said in (
+        ("10.99", "no exercise set '10.99'"),
+        ("10.3-9", "no exercise '10.3-9'; this set has 10.3-1, "),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            check(wrong, 1) if "-" in wrong else exercise_set(wrong)
+
+
+@pytest.mark.parametrize("id,change,sentence", REFUSED, ids=[f"{id}-{said[:20]}" for id, _, said in REFUSED])
+def test_what_no_answer_can_be_is_refused_with_its_reason(id, change, sentence):
+    verdict = check(id, change(key(id.split("-")[0]).SOLUTIONS[id]))
+    assert verdict.status == "wrong" and sentence in verdict.message, verdict
 
 
 def parts(name: str) -> list[str]:

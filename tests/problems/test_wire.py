@@ -77,6 +77,11 @@ def test_too_much_is_refused_by_the_writer(value):
         wire.encode(value)
 
 
+def test_too_much_text_is_refused_by_the_writer():
+    with pytest.raises(wire.Unfit, match="bytes of text, where"):
+        wire.encode("x" * wire.TREE_BYTES)
+
+
 def test_too_deep_is_refused_by_both():
     value = []
     for _ in range(wire.DEPTH + 2):

@@ -10,8 +10,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
 from labkit.show import lanes, palette, predicted_measured
-from labkit.timing import Synchronous, Timeline, draw
-from labkit.timing.laws import Uniform
+from labkit.show.lanes import late
+from labkit.timing import Synchronous, Timeline, draw, straggler_report
+from labkit.timing.laws import OneStraggler, Uniform
 
 COLOURS = [palette.COMPUTE, palette.WAIT, palette.COMMUNICATE]
 
@@ -54,6 +55,20 @@ def test_lanes_on_axes_of_ones_own_and_for_an_empty_or_wide_run():
     assert lanes(Synchronous().timeline([[1.0, 2.0]]), ax=a) is a and legend(a) == ["compute"]
     assert lanes(Timeline.from_spans(2, [], measured=False, where=""), ax=b).get_title("left") == "simulated"
     assert len(lanes(Synchronous().timeline(np.ones((100, 1)))).get_yticks()) <= 16
+
+
+def test_below_the_last_steps_stands_how_often_each_was_late():
+    timeline = Synchronous().timeline(draw(OneStraggler(Uniform(0.1, 0.2), 3.0, rank=2), 4, 20, 0), 0.01)
+    above, below = late(timeline, report := straggler_report(timeline), steps=5).axes
+    assert above.get_title("left") == "The last 5 steps\nsimulated: recurrence of sync"
+    begin = timeline.start_s[timeline.step >= 15].min() - timeline.begin_s
+    assert above.get_xlim() == pytest.approx((1e3 * begin, 1e3 * timeline.elapsed_s))
+    assert above.get_legend() is None and sorted(legend(above)) == ["communicate", "compute", "wait"]
+    assert [bar.get_width() for bar in below.patches] == pytest.approx(100 * report.share)
+    colours = [to_hex(bar.get_facecolor()).upper() for bar in below.patches]
+    assert colours == [palette.COMPUTE.upper()] * 2 + [palette.WAIT.upper()] + [palette.COMPUTE.upper()]
+    assert list(below.lines[0].get_xdata()) == [25, 25] and below.get_ylim() == (3.5, -0.5)
+    assert below.get_xlabel() == "steps at which the rank came last (% of 20)"
 
 
 def test_predicted_simulated_and_measured_differ_in_line_and_marker_and_not_in_colour_alone():

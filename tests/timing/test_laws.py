@@ -96,6 +96,7 @@ def test_a_recorded_law_draws_every_recorded_time_equally_often():
     counts = np.bincount(law.sample(np.random.default_rng(0), n).astype(int), minlength=5)[1:]
     # chi-squared with 3 degrees of freedom; false alarm 1e-6 (and the seed is fixed)
     assert ((counts - n / 4) ** 2 / (n / 4)).sum() < stats.chi2.isf(1e-6, 3)
+    assert law.mean == 2.5
     np.testing.assert_array_equal(law.sf([0.5, 1.0, 2.5, 4.0]), [1, 0.75, 0.5, 0])
     np.testing.assert_array_equal(law.isf([1.0, 0.75, 0.25, 1e-9]), [1, 2, 4, 4])
 

@@ -12,6 +12,7 @@ from labkit.timing.laws import (
     OneStraggler,
     Pareto,
     PerWorker,
+    Scaled,
     ShiftedExponential,
     Trace,
     TruncatedNormal,
@@ -40,6 +41,7 @@ def test_textbook_formulas():
     # at mu = 10 sigma the truncation at 0 is below rounding
     assert expected_max(TruncatedNormal(10, 1), 2) == pytest.approx(10 + 1 / math.sqrt(math.pi), rel=1e-12)
     assert expected_max(TruncatedNormal(10, 1), 3) == pytest.approx(10 + 1.5 / math.sqrt(math.pi), rel=1e-12)
+    assert expected_max(Scaled(Uniform(1, 3), 4.0), 3) == pytest.approx(10)
     # one straggler among constants sets the pace: 7 workers at 90 ms, one at 300 ms
     assert expected_max(OneStraggler(Constant(0.09), 0.3 / 0.09), 8) == pytest.approx(0.3)
 

@@ -110,6 +110,19 @@ def test_the_verdict_names_whom_it_should_and_says_why(report, named, says):
     assert re.match(says, report.verdict) and str(report).endswith(report.verdict)
 
 
+def test_of_many_ranks_sixteen_rows_are_printed_and_of_alike_neighbours_the_blocks_are_told():
+    report = of_bsp(NOISE, 20, 50)
+    rows = [int(row.split()[0]) for row in str(report).splitlines() if re.match(r" +\d", row)]
+    assert len(rows) == 16 and min(report.times_last[rows]) >= np.delete(report.times_last, rows).max()
+    assert "(the 16 most often last of 20)" in str(report)
+    times = alike(np.random.default_rng(0), 1, 4, 400, 0.5)[0] + [[0], [0], [3], [0]]
+    report = straggler_report(arrivals(times))
+    assert (
+        report.block > 1
+        and f"(judged in blocks of {report.block}, as neighbours are alike)" in report.verdict
+    )
+
+
 def test_rounding_makes_no_late_worker_and_points_that_somebody_never_reached_do_not_count():
     one = np.cumsum(np.full(50, 0.1))
     assert not straggler_report(arrivals(np.stack([one, one + 1e-15]))).times_last.any()
