@@ -120,6 +120,8 @@ def test_float32_is_held_to_its_digits_and_iterators_are_refused_with_a_word_on_
     exact = one(judge_=lambda given: same_array(given, np.array([1 / 3, 2 / 3])))
     verdict, _ = outcomes(z, exact, "import numpy as np\ndef f(): return np.float32([1 / 3, 2 / 3])")
     assert verdict.status == "right"
+    with pytest.raises(Wrong, match="is wrong in 1 of 1"):
+        same_array(np.float32([0.00101]), np.array([0.001]))
     verdict, outcome = outcomes(z, exact, "import numpy as np\ndef f(): return np.float16([1 / 3, 2 / 3])")
     assert verdict.status == "wrong" and "is wrong in" in verdict.message == outcome.message
     verdict, outcome = outcomes(z, exact, "def f(): return (i / 3 for i in (1, 2))")

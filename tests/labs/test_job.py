@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from labkit.comm import Processes, launch, netns  # noqa: E402
 from labkit.comm.emulated import unavailable  # noqa: E402
+from labkit_book.labs import slow_job  # noqa: E402
 from labkit_book.labs.job import batch_of  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,19 @@ ENV = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_DISABLE_SHARE_RDZV_TCP_STOR
 RUN = [sys.executable, "-m", "torch.distributed.run"]
 JOB = ["-m", "labkit_book.labs.job", "--steps", "24", "--every", "5"]
 ONE = [*RUN, "--standalone", "--nproc-per-node=2", "--max-restarts=2"]
+
+
+def test_the_ranks_of_the_slow_job_share_the_rows_of_a_step(tmp_path):
+    path = tmp_path / "rows.npy"
+    checksum = slow_job.write_data(path)
+    slow_job.check_file(path, checksum)
+    X, y = slow_job.batch(path, 3, 0, 1)
+    halves = [slow_job.batch(path, 3, rank, 2) for rank in range(2)]
+    assert torch.equal(torch.cat([half for half, _ in halves]), X) and X.shape == (1024, 64)
+    assert torch.equal(torch.cat([labels for _, labels in halves]), y) and set(y.tolist()) == set(range(10))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(OSError, match="is not the file that was written"):
+        slow_job.check_file(path, checksum)
 
 
 def said(done):

@@ -25,6 +25,7 @@ CASE = Case(
     ({"example_s": math.nan}, "^example_s must be a finite number > 0, got nan"),
     ({"alpha_s": -1.0}, "^alpha_s must be a finite number >= 0, got -1.0"),
     ({"backward_share": 2}, "^backward_share must be a finite number .* <= 1"),
+    *(({f"{what}_share": 1.01}, f"^{what}_share must be a finite number .* <= 1,") for what in ("rate", "inside", "hidden")),
     ({"beta_bytes_per_s": None}, "^beta_bytes_per_s must be given, or sweep"),
     ({"allreduce": "torus"}, "^allreduce must be one of best, ring, halving"),
     ({"inside_alpha_s": 0.0}, "together, got only inside_alpha_s"),

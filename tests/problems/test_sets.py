@@ -6,6 +6,7 @@ import json
 import pkgutil
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -241,6 +242,11 @@ def test_what_is_no_set_or_exercise_is_refused_by_name():
     ):
         with pytest.raises(ValueError, match=re.escape(said)):
             check(wrong, 1) if "-" in wrong else exercise_set(wrong)
+
+
+def test_a_thread_other_than_the_main_one_may_check():
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(check, "10.3-2", key("10.3").SOLUTIONS["10.3-2"]).result().status == "right"
 
 
 @pytest.mark.parametrize("id,change,sentence", REFUSED, ids=[f"{id}-{said[:20]}" for id, _, said in REFUSED])
