@@ -165,6 +165,14 @@ def test_only_the_cells_that_an_answer_needs_come_with_it():
     assert [text for text in texts if text in taken] == texts[1:3]
 
 
+def test_the_cells_that_change_what_an_answer_needs_come_with_it():
+    nb = f.answered("2.2", {ID: f.OVERLAP.replace("max(", "len(seen) + max(")})
+    texts = ["seen = {}", "seen['a'] = 1", "seen.update(b=2)", "def later(): seen['c'] = 3", "print(seen)"]
+    nb["cells"] += [f.code(text) for text in texts]
+    taken = [text for _, text in found(nb).cells]
+    assert [text for text in texts if text in taken] == texts[:3]
+
+
 @pytest.mark.parametrize(
     "nest", ["(" * 150_000 + ")" * 150_000, "-" * 90_000 + "1", "x" + ".a" * 600, "x" + "[0]" * 9000]
 )
