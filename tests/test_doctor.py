@@ -109,6 +109,14 @@ def nvml(gpu, ways):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("free", "works"), [(255e6, False), (256e6, True), (1e9, True)])
+def test_too_little_shared_memory_is_told(free, works, monkeypatch):
+    monkeypatch.setattr("os.path.isdir", lambda path: True)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    finding = named("memory")[-1]
+    assert finding["found"] == f"{free / 1e6:,.0f} MB of shared memory free" and finding["works"] is works
+
+
 @pytest.fixture
 def one_gpu(monkeypatch):
     torch = pytest.importorskip("torch")
@@ -122,6 +130,8 @@ def one_gpu(monkeypatch):
     ((345, 1980, 0x01), True, "held down by nothing to do"),
     ((1755, 1980, 0x04), True, "H200: 1755 of 1980 MHz, held down by its power cap"),
     ((1140, 1980, 0x48), False, "held down by a hardware slowdown, heat"),
+    ((1140, 1980, 0x20), False, "held down by heat, by the driver"),
+    ((1140, 1980, 0x80), False, "held down by the power supply's brake"),
     ((1140, 1980, None), True, "H200: 1140 of 1980 MHz"),
 ])  # fmt: skip
 @pytest.mark.parametrize("ways", ["Event Throttle", "Throttle", "Event"])

@@ -150,6 +150,7 @@ def test_bad_settings_are_refused_in_one_sentence(settings, sentence):
 def test_more_hosts_than_a_bridge_takes_are_refused():
     with pytest.raises(ValueError, match="hosts must be at most 250, got 251"):
         Emulated(1e8)._site(251)
+    assert str(Emulated(2.5e6)) == "processes, emulated ports of 2.5 MB/s"
 
 
 def test_without_ip_or_tc_it_says_what_to_install(monkeypatch):

@@ -2,6 +2,7 @@
 
 import pkgutil
 import re
+from types import SimpleNamespace
 
 import grading_fakes as f
 import numpy as np
@@ -11,9 +12,9 @@ import labkit_book.problems.sets
 from labkit_book.grader.grading import grade_one
 from labkit_book.grader.key import Key, selftest
 from labkit_book.grader.submission import Released
-from labkit_book.grader.zygote import Zygote
-from labkit_book.problems import Case, Exercise, close, exercise_set, find
-from labkit_book.problems.asking import GraderFailure, Wrong
+from labkit_book.grader.zygote import Child, Zygote
+from labkit_book.problems import Case, Exercise, close, exercise_set, find, wire
+from labkit_book.problems.asking import NO_ANSWER, NO_RESULT, Ended, GraderFailure, Wrong
 from labkit_book.problems.withheld import holder_of
 
 pytestmark = [pytest.mark.processes, f.needs_walls]
@@ -51,6 +52,16 @@ def test_a_function_among_the_arguments_is_called_where_it_is(z):
     ):
         raised = grade_one(asked(cases), f"def f(ask, x): return ask({call})", zygote=z)
         assert raised.status in ("ERROR", "WRONG") and said in raised.message + raised.log
+
+
+@pytest.mark.parametrize(
+    "frame", [b"\0\0", wire.encode([1]), wire.encode({"op": 1}), wire.encode({})], ids=repr
+)
+def test_what_is_no_reply_is_no_answer(frame):
+    line = SimpleNamespace(recv_bytes=lambda most: frame)
+    with pytest.raises(Ended, match=NO_ANSWER) as ended:
+        Child._exchange(SimpleNamespace(_line=line, most=99, printed=str), b"")
+    assert ended.value.status == NO_RESULT
 
 
 def test_other_questions_are_asked_for_another_seed(z):

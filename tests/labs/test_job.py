@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,17 @@ def test_the_ranks_of_the_slow_job_share_the_rows_of_a_step(tmp_path):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(OSError, match="is not the file that was written"):
         slow_job.check_file(path, checksum)
+
+
+@pytest.mark.processes
+def test_the_slow_job_says_its_speed_and_keeps_its_losses(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        sys, "argv", ["slow_job.py", "--steps", "2", "--losses", str(kept := tmp_path / "losses.json")]
+    )
+    slow_job.main()
+    losses = json.loads(kept.read_text())
+    told = rf"^[\d.]+ ms a step, loss {losses[0]:.4f} to {losses[1]:.4f}\nmeasured: "
+    assert losses[1] < losses[0] and re.search(told, capsys.readouterr().out)
 
 
 def said(done):

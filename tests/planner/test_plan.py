@@ -81,7 +81,7 @@ def test_what_no_k_allows_is_left_out_and_said():
     assert (left.name, left.K, left.refusal) == ("backup:1", 1, "backups must be less than K = 1, got 1")
     says = "K must leave some method possible, but backup:1 with K = 1: backups must"
     with pytest.raises(ValueError, match=says):
-        plan(CASE, K_workers=1, methods=["backup:1"])
+        plan(CASE, K_workers=1, methods=["backup:1", "backup:2"])
 
 
 @pytest.mark.parametrize(

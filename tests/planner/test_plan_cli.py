@@ -10,7 +10,7 @@ import pytest
 
 from labkit_book.planner import Case, plan, read_sweep
 from labkit_book.planner.__main__ import main
-from labkit_book.planner.report import as_text
+from labkit_book.planner.report import _unit, as_text
 
 SWEEP = Path(__file__).parent / "layouts" / "nccl-tests.txt"
 WHOLE = ["--parameters", "25.6M", "--b", "32", "--example-ms", "4", "--network", "3.125GB/s,20us", "--K", "1-64",
@@ -32,6 +32,12 @@ def test_it_plans_the_case_that_was_typed_in_100_columns(capsys):
     assert max(map(len, out.splitlines())) <= 100
     for part in ("Answer: local:8 with K = 64", "Why: ", "Its bill: ", "ties with", "one input changed"):
         assert part in out
+
+
+def test_times_are_told_in_a_unit_of_which_there_are_three_at_least():
+    day = 24 * 60 * 60.0
+    assert [_unit(n * day) for n in (3, 2.9)] == [("d", day), ("h", day / 24)]
+    assert [_unit(n * 60.0) for n in (180, 179, 2.9)] == [("h", 3600.0), ("min", 60.0), ("s", 1.0)]
 
 
 @pytest.mark.parametrize(

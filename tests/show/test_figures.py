@@ -45,6 +45,7 @@ def test_a_page_gets_the_state_and_a_still_picture_with_words(make_figure: Any, 
     alt = html.unescape(re.search(r'alt="([^"]*)"', image)[1])  # type: ignore[index]
     assert len(alt) > 60 and alt in bundle["text/plain"]
     svg = ElementTree.fromstring(base64.b64decode(re.search(r'svg\+xml;base64,([^"]*)"', image)[1]))  # type: ignore[index]
+    assert re.match(r"\s*svg \{[^}]*--lk-paper:", next(e.text for e in svg.iter() if e.tag.endswith("style")))
     width, height = float(svg.get("width")), float(svg.get("height"))  # type: ignore[arg-type]
     assert width == 640 and 200 < height < 1000 and "NaN" not in ElementTree.tostring(svg, "unicode")
 

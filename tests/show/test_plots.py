@@ -89,6 +89,11 @@ def test_predicted_simulated_and_measured_differ_in_line_and_marker_and_not_in_c
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title("left")) == ("workers K", "time (ms)", "Ring")
 
 
+def test_what_was_measured_once_has_no_range():
+    ax = predicted_measured([1, 2], {"measured": [3, 4]}, xlabel="x", ylabel="y")
+    assert not ax.containers[0].lines[2]
+
+
 def test_two_algorithms_share_axes_under_labels_of_their_own():
     ax = None
     for label, marker in [("ring", "o"), ("naive", "s")]:

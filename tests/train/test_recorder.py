@@ -69,6 +69,12 @@ def test_a_slow_link_is_not_blamed_on_a_rank():
     assert recording.shares[2] > 0.8 and sum(recording.shares) == pytest.approx(1)
 
 
+def test_what_a_late_rank_costs_is_told():
+    work = np.array([[1.0], [1.0], [1.5]]) + 1e-6 * np.random.default_rng(0).random((3, 20))
+    verdict = Recording.of(work, work.max(axis=0) - work + 0.1, "test").verdict
+    assert verdict.startswith("Rank 2") and "It costs everybody 500.0 ms of a 1600.0 ms step." in verdict
+
+
 def test_the_times_of_a_step_add_up():
     work = np.array([[1.0, 2.0], [3.0, 1.0]])
     stay = np.array([[2.5, 0.5], [0.5, 1.5]])
