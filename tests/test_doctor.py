@@ -109,6 +109,12 @@ def nvml(gpu, ways):
     )  # fmt: skip
 
 
+def test_where_the_system_does_not_tell_its_memory_nothing_is_judged(monkeypatch):
+    monkeypatch.delattr("os.sysconf")
+    monkeypatch.setattr("os.path.isdir", lambda path: False)
+    assert machine.memory_bytes() is None and not named("memory") and named("packages")[0]["works"] is True
+
+
 @pytest.mark.parametrize(("free", "works"), [(255e6, False), (256e6, True), (1e9, True)])
 def test_too_little_shared_memory_is_told(free, works, monkeypatch):
     monkeypatch.setattr("os.path.isdir", lambda path: True)

@@ -173,10 +173,8 @@ def _plain(answer: Any) -> np.ndarray | None:
 
 def _float32(answer: Any) -> float:
     """The relative error that is granted to an answer for being in float32."""
-    try:
-        return 2e-5 if np.asarray(answer).dtype == np.float32 else 0.0
-    except (TypeError, ValueError):
-        return 0.0
+    array = _plain(answer)
+    return 2e-5 if array is not None and array.dtype == np.float32 else 0.0
 
 
 def _precision(answer: Any, near: bool) -> str:

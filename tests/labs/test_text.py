@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from labkit_book.labs import data_file
 from labkit_book.labs.text import shakespeare, windows
 
 
@@ -14,6 +15,11 @@ def test_the_plays_are_there_and_are_encoded_and_decoded_without_loss():
     assert text.vocabulary == "".join(sorted(set(whole))) and len(text.vocabulary) == 63
     np.testing.assert_array_equal(text.encode(whole[-500:]), text.validation[-500:])
     assert len(whole) == 442_988 and len(text.validation) == 44_299
+
+
+def test_a_file_that_did_not_come_with_the_package_is_refused():
+    with pytest.raises(ValueError, match=r"^name must be one of .*slow_job\.py.*, got 'nothing\.json'"):
+        data_file("nothing.json")
 
 
 def test_windows_are_text_and_their_targets_are_one_character_later():

@@ -89,6 +89,7 @@ def test_without_anywidget_the_still_picture_says_how_it_moves(
     ("ring", {"workers": 3}, "workers"), ("step_time", {"algorithm": "hypercube"}, "halving"),
     ("step_time", {"backward": 1.5}, "backward"), ("step_time", {"buckets": 0}, "buckets"),
     ("barriers", {"K": 13}, "K must be"), ("barriers", {"law": "normal"}, "law must be"),
+    ("barriers", {"slowdown": 101}, "slowdown must .* 100,"), ("barriers", {"spread": 0.58}, "spread must .* 0.57,"),
     ("barriers", {"method": "backup", "K": 3, "backups": 3}, "backups must be"),
     ("stale", {"tau": 17}, "tau must be"), ("stale", {"view": "map"}, "view must be"),
     ("compressors", {"curves": (RUN,)}, "curves must be"), ("compressors", {}, "curves must be"),

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from labkit import launch  # noqa: E402
 from labkit.train.recorder import Phase, Recording, StragglerRecorder  # noqa: E402
 from labkit_book.why import Steps, account, why  # noqa: E402
 from labkit_book.why.__main__ import main  # noqa: E402
+from labkit_book.why.peel import Peeled  # noqa: E402
 from labkit_book.why.prices import Prices  # noqa: E402
 
 
@@ -165,6 +167,13 @@ def test_a_cause_is_named_only_where_it_surely_matters_and_rivals_are_named_with
     assert {even.cause, *even.rivals} == {"loading", "latency"} and "cannot tell" in even.verdict
     for row in even.rows:
         assert row.low <= row.seconds <= row.high
+
+
+def test_one_slow_rank_is_no_plural():
+    assert [Peeled.slow_ranks.fget(SimpleNamespace(slow=slow)) for slow in ((1,), (0, 2))] == [
+        "rank 1",
+        "ranks 0, 2",
+    ]
 
 
 @pytest.mark.parametrize(("latency", "backward", "best"), [(1e-3, 0.0, 1), (0.0, 0.02, 10)])
