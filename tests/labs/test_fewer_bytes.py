@@ -98,7 +98,9 @@ def test_sparsity_warms_up_by_factors_of_four():
     assert [DGC(3).at(t, 10) for t in (0, 9)] == [3, 3] and DGC(9, warmup=1).at(5000, 10) == 9
 
 
-@pytest.mark.parametrize("bad", [{"k": 0}, {"k": 1, "momentum": 1.0}, {"k": 1, "warmup": -1}])
+@pytest.mark.parametrize(
+    "bad", [{"k": 0}, {"k": 1, "momentum": 1.0}, {"k": 1, "momentum": 1.5}, {"k": 1, "warmup": -1}]
+)
 def test_nonsense_for_dgc_is_refused(bad):
     with pytest.raises(ValueError, match=f"{list(bad)[-1]} must be"):
         DGC(**bad)

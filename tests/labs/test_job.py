@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from labkit.comm import Processes, launch, netns  # noqa: E402
 from labkit.comm.emulated import unavailable  # noqa: E402
-from labkit_book.labs import slow_job  # noqa: E402
+from labkit_book.labs import job, slow_job  # noqa: E402
 from labkit_book.labs.job import batch_of  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,13 @@ def test_the_ranks_of_the_slow_job_share_the_rows_of_a_step(tmp_path):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(OSError, match="is not the file that was written"):
         slow_job.check_file(path, checksum)
+
+
+def test_the_job_is_a_program_with_options(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["job.py", "--help"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(job.__file__, run_name="__main__")
+    assert "--kill-rank" in capsys.readouterr().out
 
 
 @pytest.mark.processes

@@ -39,6 +39,7 @@ def test_a_flat_line_has_no_critical_batch():
     (lambda: Hyperbola(1, -1), "B_crit must be a finite number >= 0, got -1"),
     (lambda: Hyperbola(1, 1).steps(0), "B must be finite and > 0, got 0"),
     (lambda: fit_hyperbola([1, 1], [2, 3]), "B and S must be equally long, with two different B"),
+    (lambda: fit_hyperbola([1, 2, 4], [2, 3]), "B and S must be equally long, with two different B"),
     (lambda: fit_hyperbola([1, 2], [np.nan, 3]), "S must be finite and > 0"),
     (lambda: fit_hyperbola([1, 2, 4], [100, 45, 20]), "S must level off"),
 ])  # fmt: skip

@@ -28,6 +28,7 @@ CASE = Case(
     *(({f"{what}_share": 1.01}, f"^{what}_share must be a finite number .* <= 1,") for what in ("rate", "inside", "hidden")),
     ({"beta_bytes_per_s": None}, "^beta_bytes_per_s must be given, or sweep"),
     ({"allreduce": "torus"}, "^allreduce must be one of best, ring, halving"),
+    ({"inside_beta_bytes_per_s": -0.5}, "^inside_beta_bytes_per_s must be a finite number > 0, got -0.5"),
     ({"inside_alpha_s": 0.0}, "together, got only inside_alpha_s"),
     ({"mtbf_s": 1e6, "checkpoint_s": 1.0}, "together, got only mtbf_s and checkpoint_s"),
     ({"K_workers": ()}, "K_workers must hold at least one number of workers, got none"),
