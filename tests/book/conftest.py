@@ -61,14 +61,17 @@ def browser() -> Iterator[Any]:
 
 
 # The state in which a page may be looked at: figures alive and as wide as their place, boxes that scroll marked for the
-# keyboard (page.js), nothing fading, pictures loaded.
+# keyboard and formulas given room (page.js), nothing fading, pictures loaded.
 SETTLED = """() => {
   const every = (selector, good) => [...document.querySelectorAll(selector)].every(good);
   const scrolls = (e) => e.scrollWidth > e.clientWidth + 1;
+  const room = (e) => e.parentElement.closest('p, li, dd, td, th, h1, h2, h3, h4, div').clientWidth;
   return every('.labkit-figure[data-figure]', (e) => e.dataset.live !== undefined)
     && every('.lk-svg', (e) => !e.clientWidth || Math.abs(e.clientWidth - e.getAttribute('width')) < 1.5)
     && every('.bd-article :is(div.math, span.math.labkit-wide, .cell_output .text_html, .cell_output:has(> img), pre)',
              (e) => !scrolls(e) || e.tabIndex === 0 || !e.checkVisibility())
+    && every('.bd-article span.math:not(.labkit-wide)',
+             (e) => !room(e) || !(e.firstElementChild?.getBoundingClientRect().width > room(e)))
     && document.getAnimations().every((a) => a.playState !== 'running')
     && [...document.images].every((e) => e.complete || e.loading === 'lazy');
 }"""

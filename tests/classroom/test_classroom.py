@@ -21,6 +21,7 @@ from labkit.comm.emulated import unavailable
 from labkit_book.classroom import lesson
 from labkit_book.classroom.line import MOST, Line
 from labkit_book.classroom.room import Room
+from labkit_book.classroom.seat import join
 
 sys.path.insert(0, str(Path(__file__).parent))
 import emulated_class
@@ -137,6 +138,8 @@ def test_a_stranger_gets_nowhere_and_nobody_else_notices(room, student, ran):
     room.close()
     done = ran([sys.executable, "-m", "labkit_book.classroom", "--join", room.address, room.word], timeout=60)
     assert done.returncode == 1 and "a room that is not open" in done.stderr
+    with pytest.raises(ConnectionError, match=r"no answer from .*99999"):
+        join(f"{HERE}:99999", "word")
 
 
 def test_a_class_of_two_measures_and_rooms_sit_together(room, student):
