@@ -166,7 +166,7 @@ def _plain(answer: Any) -> np.ndarray | None:
     """
     try:
         array = np.asarray(answer.detach().cpu() if hasattr(answer, "detach") else answer)
-        return array if array.dtype.kind in "biuf" or array.size == 0 else None
+        return array if array.dtype.kind in "biuf" else None
     except (TypeError, ValueError):
         return None
 

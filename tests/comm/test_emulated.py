@@ -157,6 +157,7 @@ def test_without_ip_or_tc_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(netns, "_find", lambda tool: None)
     with pytest.raises(LaunchError, match=r"needs the program 'ip': install iproute2"):
         launch(lambda comm: 0, 2, world=Emulated(1e8))
+    assert "needs the program 'ip'" in (emulated.unavailable() or "")
 
 
 @pytest.mark.parametrize("kernel,sentence", [
