@@ -21,6 +21,7 @@ def same(a, b):
 
 
 def test_what_was_saved_comes_back_bit_for_bit_and_the_one_before_is_kept(tmp_path):
+    assert checkpoint.latest(tmp_path) is None
     for step in (1, 5, 12):
         checkpoint.save(tmp_path / "new", step, {**STATE, "step": step})
     names = [p.name for p in checkpoint.saved(tmp_path / "new")]
@@ -49,10 +50,6 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(tmp_path, ho
     with pytest.warns(UserWarning, match=r"step-000000000002.* the checkpoint before it is used"):
         step, state = checkpoint.latest(tmp_path)
     assert step == 1 and state["step"] == 1
-
-
-def test_where_nothing_is_saved_there_is_no_latest(tmp_path):
-    assert checkpoint.latest(tmp_path) is None
 
 
 def test_a_job_that_went_back_behind_damaged_checkpoints_keeps_what_it_saves(tmp_path):

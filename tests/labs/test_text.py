@@ -17,11 +17,6 @@ def test_the_plays_are_there_and_are_encoded_and_decoded_without_loss():
     assert len(whole) == 442_988 and len(text.validation) == 44_299
 
 
-def test_a_file_that_did_not_come_with_the_package_is_refused():
-    with pytest.raises(ValueError, match=r"^name must be one of .*slow_job\.py.*, got 'nothing\.json'"):
-        data_file("nothing.json")
-
-
 def test_windows_are_text_and_their_targets_are_one_character_later():
     ids = np.arange(50, dtype=np.uint8)
     draws = windows(ids, 7, 4, np.random.default_rng(0))
@@ -36,6 +31,7 @@ def test_windows_are_text_and_their_targets_are_one_character_later():
 
 @pytest.mark.parametrize("call,says", [
     (lambda: shakespeare().encode("né"), "text must be of the vocabulary's characters, got 'é'"),
+    (lambda: data_file("nothing.json"), r"^name must be one of .*slow_job\.py.*, got 'nothing\.json'"),
     (lambda: windows(np.arange(5), 5, 1, np.random.default_rng(0)), "ids must be more than length = 5"),
     (lambda: windows(np.arange(5), 2, 0, np.random.default_rng(0)), "b must be a whole number >= 1"),
 ])  # fmt: skip

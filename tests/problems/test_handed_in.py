@@ -1,6 +1,8 @@
 """Measurements can be handed in, and a mistake that is known is named: in the check as in the grader."""
 
 import json
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from labkit_book.grader.grading import grade_one
 from labkit_book.grader.zygote import Zygote
 from labkit_book.problems import Case, Exercise, Wrong, close, judge, same_array, take
 from labkit_book.problems.measured import read
+from labkit_book.problems.withheld import replace_inplace
 
 RNG = np.random.default_rng(0)
 
@@ -75,3 +78,12 @@ def test_check_and_grader_name_mistakes_alike():
             outcome = grade_one(exercise, source, zygote=z)
             assert outcome.status == status and verdict.status == ("right" if status == "PASS" else "wrong")
             assert said in outcome.message and verdict.message == outcome.message, (verdict, outcome)
+
+
+def test_a_function_is_taken_from_our_packages_and_from_nobody_else(monkeypatch):
+    monkeypatch.setitem(sys.modules, "elsewhere", elsewhere := ModuleType("elsewhere"))
+    monkeypatch.setitem(sys.modules, "elsewhere.blocked", None)  # as one keeps a module from being imported
+    monkeypatch.setitem(sys.modules, "labkit.ours", ours := ModuleType("labkit.ours"))
+    elsewhere.noisy = ours.noisy = noisy
+    assert replace_inplace(noisy, None) == [(ours, "noisy", noisy)]
+    assert elsewhere.noisy is noisy and ours.noisy is None

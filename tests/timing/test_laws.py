@@ -105,6 +105,7 @@ def test_a_recorded_law_draws_every_recorded_time_equally_often():
     (lambda: Constant(-1), "t must be a finite number >= 0, got -1"),
     (lambda: Uniform(0.2, 0.1), "high must be a finite number >= 0.2, got 0.1"),
     (lambda: TruncatedNormal(-1.1, 0.1), "mu must be a finite number >= -1, got -1.1"),
+    (lambda: TruncatedNormal(0.1, -0.1), "sigma must be a finite number > 0, got -0.1"),
     (lambda: ShiftedExponential(0.1, -0.1), "scale must be a finite number > 0, got -0.1"),
     (lambda: LogNormal(0.1, 11), "sigma must be a finite number > 0 and <= 10, got 11"),
     (lambda: Pareto("x", 1), "minimum must be a finite number > 0, got 'x'"),

@@ -105,7 +105,10 @@ def test_each_cause_is_named_and_its_cure_is_the_step_without_it():
     assert account(sick["loading"]).cure("loading").seconds == pytest.approx(step_s - 1e-3, rel=0.01)
     assert account(sick["bandwidth"]).cure("bandwidth").seconds == pytest.approx(step_s + 0.0091, rel=0.01)
     assert account(sick["rank"]).stragglers == (2,)
-    assert account(healthy).cause == "healthy"
+    told = [Peeled.slow_ranks.fget(SimpleNamespace(slow=slow)) for slow in ((1,), (0, 2))]
+    assert told == ["rank 1", "ranks 0, 2"]
+    said = str(well := account(healthy))  # cures by 3 and by 1 %
+    assert well.cause == "healthy" and "data loaded ahead" in said and "half the bytes" not in said
 
 
 def test_loading_ahead_is_promised_no_step_shorter_than_its_loading():
@@ -167,13 +170,6 @@ def test_a_cause_is_named_only_where_it_surely_matters_and_rivals_are_named_with
     assert {even.cause, *even.rivals} == {"loading", "latency"} and "cannot tell" in even.verdict
     for row in even.rows:
         assert row.low <= row.seconds <= row.high
-
-
-def test_one_slow_rank_is_no_plural():
-    assert [Peeled.slow_ranks.fget(SimpleNamespace(slow=slow)) for slow in ((1,), (0, 2))] == [
-        "rank 1",
-        "ranks 0, 2",
-    ]
 
 
 @pytest.mark.parametrize(("latency", "backward", "best"), [(1e-3, 0.0, 1), (0.0, 0.02, 10)])
