@@ -250,11 +250,9 @@ def test_no_byte_from_the_network_is_unpickled(room, laptops, monkeypatch):
     for number in lesson.EXPERIMENTS:
         room.run(number)
     messages = [heard[student.conn] for student in room.here()]
-    assert len(messages) == len(joined)
+    assert len(messages) == len(joined) and sum(map(len, messages)) > 20
     for _answer, _challenge, welcome, *rest in messages:
-        assert (
-            welcome == b"#WELCOME#" and len(rest) > 5 and all(json.loads(each) is not None for each in rest)
-        )
+        assert welcome == b"#WELCOME#" and all(json.loads(each) is not None for each in rest)
 
 
 @pytest.mark.weekly
