@@ -66,7 +66,9 @@ def drawn(how_many: int, seed: int) -> Iterator[Any]:
     rng = random.Random(seed)
     files = sorted(path for package in PACKAGES for path in Path(package).rglob("*.py"))
     lengths = [path.read_text(encoding="utf-8").count("\n") for path in files]
-    for path, n in Counter(rng.choices(files, lengths, k=how_many)).items():
+    n = 0
+    for path, more in Counter(rng.choices(files, lengths, k=how_many)).items():
+        n += more  # and those that a smaller file drawn before has no place for
         there, source = places(path), path.read_text(encoding="utf-8")
         for m in map(rng.choice, rng.sample(there, len(there))):
             with suppress(SyntaxError, AttributeError):  # nobody can read it, or cosmic-ray can't make it
