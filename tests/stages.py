@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5"]
 WITHOUT = ["-p", "no:nbval"]  # its imports take every process four seconds, and only notebooks need them
@@ -128,8 +130,17 @@ def beside(stages: list[tuple[str, list[str]]], said: Path) -> Iterator[subproce
                 os.killpg(early.pid, signal.SIGKILL)
 
 
+def end(*_: object) -> None:
+    """Asked to end (SIGTERM): nothing that was started runs on."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    sys.exit(1)
+
+
 def main(names: list[str]) -> int:
     """Run the stages of these names, those of every day, or ("all") these and the weekly ones; the exit status."""
+    signal.signal(signal.SIGTERM, end)
     known = [name for name, _ in STAGES + ONLY_WHEN_NAMED]
     names = known if names == ["all"] else names
     if "weekly" in names:

@@ -31,8 +31,7 @@ def test_a_changed_page_is_read_again_whatever_was_remembered_of_it(tmp_path, mo
     for path in remembered:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
-    commands = []
-    done = subprocess.CompletedProcess([], 1, "a warning")
+    commands, done = [], subprocess.CompletedProcess([], 1, "a warning")
     monkeypatch.setattr(
         changed.build.subprocess, "run", lambda command, **_: commands.append(command) or done
     )

@@ -47,7 +47,6 @@ def test_the_cover_s_algorithm_sums_in_both_worlds():
     scope = {"np": np}
     exec(re.search(r"```python\n(def .*?)```", text, re.S).group(1), scope)
     for world in ("simulated", "processes"):
-        run = launch(
-            lambda comm: scope["sum_around_the_ring"](comm, np.full(3, 2.0**comm.rank)), 4, world=world
-        )
+        summed = lambda comm: scope["sum_around_the_ring"](comm, np.full(3, 2.0**comm.rank))  # noqa: E731
+        run = launch(summed, 4, world=world)
         assert all(total.tolist() == [15.0] * 3 for total in run.results)

@@ -24,26 +24,19 @@ ROOMS = "labkit.collectives, labkit.learn, labkit.show, labkit.timing, labkit_bo
 def direct() -> list[Requirement]:
     """Every dependency that pyproject names, of labkit and of its extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = [
-        *project["dependencies"],
-        *(r for extra in project["optional-dependencies"].values() for r in extra),
-    ]
+    lines = sum(project["optional-dependencies"].values(), project["dependencies"])
     return [r for r in map(Requirement, lines) if r.name != "distributed-optimisation-labkit"]
 
 
-def pins(lines: list[str]) -> dict[str, Version]:
+def constraints() -> dict[str, Version]:
     """name -> version, of lines `name==version`; comments and options are passed over."""
     found: dict[str, Version] = {}
-    for line in lines:
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
         if line.strip() and not line.startswith(("#", "-")):
             name, version = re.fullmatch(r"([\w.-]+)==([\w.!+]+)", line.strip()).groups()  # type: ignore[union-attr]
             assert canonicalize_name(name) not in found, f"{name} is pinned twice"
             found[canonicalize_name(name)] = Version(version)
     return found
-
-
-def constraints() -> dict[str, Version]:
-    return pins((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
 
 
 def test_every_direct_dependency_is_pinned_to_a_version_that_pyproject_allows() -> None:
@@ -79,12 +72,9 @@ def test_make_uses_the_active_environment_where_labkit_is_in_it(tmp_path: Path) 
     ours, other = str(tmp_path / "with"), str(tmp_path / "without")
     assert python_of_make({"VIRTUAL_ENV": ours}) == f"{ours}/bin/python"
     assert python_of_make({"CONDA_PREFIX": ours, "CONDA_DEFAULT_ENV": "labkit"}) == f"{ours}/bin/python"
-    for env in (
-        {},
-        {"VIRTUAL_ENV": other},
-        {"VIRTUAL_ENV": str(ROOT / ".venv")},  # made by make, which keeps it up to date
-        {"CONDA_PREFIX": ours, "CONDA_DEFAULT_ENV": "base"},
-    ):
+    made = {"VIRTUAL_ENV": str(ROOT / ".venv")}  # by make, which keeps it up to date
+    base = {"CONDA_PREFIX": ours, "CONDA_DEFAULT_ENV": "base"}
+    for env in ({}, {"VIRTUAL_ENV": other}, made, base):
         assert python_of_make(env) == ".venv/bin/python"
 
 
@@ -102,9 +92,7 @@ def test_import_labkit_is_quick() -> None:
 
 
 def test_import_labkit_and_its_rooms_brings_nothing_heavy() -> None:
-    code = (
-        f"import sys, labkit, {ROOMS}; [getattr(labkit, name) for name in labkit.__all__]; "
-        f"print([m for m in {HEAVY!r} if m in sys.modules])"
-    )
+    code = f"import sys, labkit, {ROOMS}; [getattr(labkit, name) for name in labkit.__all__]"
+    code += f"; print([m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"

@@ -3,20 +3,19 @@
 import re
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import bounds
+import psutil
 import pytest
 import stages
 import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
-FLOWS = {
-    p.stem: yaml.safe_load(p.read_text(encoding="utf-8"))
-    for p in (ROOT / ".github" / "workflows").glob("*.yml")
-}
+FLOWS = {p.stem: yaml.safe_load(p.read_bytes()) for p in (ROOT / ".github" / "workflows").glob("*.yml")}
 JOBS = [(f"{flow}.{name}", job) for flow, spec in FLOWS.items() for name, job in spec["jobs"].items()]
 each_job = pytest.mark.parametrize("job", [job for _, job in JOBS], ids=[name for name, _ in JOBS])
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -101,6 +100,15 @@ def test_colab_has_versions_that_pyproject_allows() -> None:
 def test_a_stage_that_does_not_exist_is_refused_before_anything_runs(ran: Any) -> None:
     done = ran([sys.executable, "tests/stages.py", "lint", "nonsense"], timeout=60, cwd=ROOT)
     assert done.returncode == 2 and "got nonsense" in done.stdout and "---" not in done.stdout
+
+
+def test_stages_that_are_ended_end_what_they_run(started: Any) -> None:
+    code = "import stages; stages.STAGES = [('lint', ['sleep', '60'])]; stages.main([])"
+    with started([sys.executable, "-c", code], cwd=ROOT / "tests") as running:
+        while not (begun := psutil.Process(running.pid).children()):
+            time.sleep(0.02)
+        running.terminate()
+        assert running.wait(timeout=30) == 1 and not begun[0].is_running()
 
 
 def test_an_error_in_an_output_is_found_though_its_cell_ran_on() -> None:

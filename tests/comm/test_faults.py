@@ -191,9 +191,8 @@ def test_what_cannot_travel_is_named_even_if_it_cannot_say_why():
     refused = lambda *args, **kwargs: str(within(10, TypeError, lambda *a, **k: 0, 2, *args, **kwargs))  # noqa: E731
     assert "argument 1 (lock) cannot be sent" in refused(1, lock)
     assert "lock (lock) cannot be sent" in refused(lock=lock)
-    assert "argument 0 (Unspeakable) cannot be sent to a worker process: Unspeakable; make it" in refused(
-        thing
-    )
+    said = "argument 0 (Unspeakable) cannot be sent to a worker process: Unspeakable; make it"
+    assert said in refused(thing)
     error = within(10, RankError, lambda comm: threading.Lock() if comm.rank == 1 else 0, 2)
     assert error.ranks == (1,) and "cannot be sent back" in str(error)
     error = within(10, RankError, lambda comm: Unspeakable(ValueError("worse")), 1)
@@ -397,10 +396,10 @@ def read_until_at_work(p: subprocess.Popen, times: int) -> None:
         times -= "at work" in line
 
 
-@pytest.mark.parametrize(
-    "how",
-    [signal.SIGKILL, *(pytest.param(s, marks=pytest.mark.weekly) for s in (signal.SIGINT, signal.SIGTERM))],
-)
+OTHERS = [pytest.param(s, marks=pytest.mark.weekly) for s in (signal.SIGINT, signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, *OTHERS])
 def test_an_interrupted_or_killed_launcher_leaves_nothing(start, how):
     with start(
         """
@@ -468,10 +467,8 @@ def test_a_workers_own_children_end_with_it():
 
 def test_without_torch_the_simulation_works_and_processes_say_what_is_missing(ran, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
-    code = script(
-        "print(launch(lambda c: c.rank, 2).results)\nlaunch(lambda c: c.rank, 2, world='processes')"
-    )
+    code = "print(launch(lambda c: c.rank, 2).results)\nlaunch(lambda c: c.rank, 2, world='processes')"
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    done = ran([sys.executable, "-c", code], timeout=60, env=env)
+    done = ran([sys.executable, "-c", script(code)], timeout=60, env=env)
     assert done.stdout.splitlines() == ["[0, 1]"], done.stderr
     assert "world='processes' needs torch and cloudpickle (no torch here: pip install" in done.stderr

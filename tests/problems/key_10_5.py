@@ -81,10 +81,8 @@ def even_ranks_first(K):
     """As given."""
     plan = []
     for k in range(K):
-        sends, recvs = (
-            [("send", (k + 1) % K), ("send", (k - 1) % K)],
-            [("recv", (k - 1) % K), ("recv", (k + 1) % K)],
-        )
+        right, left = (k + 1) % K, (k - 1) % K
+        sends, recvs = [("send", right), ("send", left)], [("recv", left), ("recv", right)]
         plan.append(sends + recvs if k % 2 == 0 else recvs + sends)
     return plan if K > 1 else [[]]
 
