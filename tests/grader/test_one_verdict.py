@@ -137,12 +137,12 @@ def test_too_large_an_answer_is_refused_in_both(z):
     assert verdict.status == "wrong" and "too large" in verdict.message and "too large" in outcome.message
 
 
-def test_the_grader_s_time_is_the_check_s_time(z, monkeypatch):
-    module = sys.modules["labkit_book.problems.asking"]
-    monkeypatch.setattr(module, "CASE_S", 0.05)
+@pytest.mark.parametrize("limit, what", [("CASE_S", "a question"), ("EXERCISE_S", "an exercise")])
+def test_the_grader_s_time_is_the_check_s_time(z, monkeypatch, limit, what):
+    monkeypatch.setattr(sys.modules["labkit_book.problems.asking"], limit, 0.05)
     slow = one()
     verdict = judge(slow, lambda: time.sleep(0.1) or 3.0, slow.cases(None))
-    assert verdict.status == "wrong" and "the grader gives a question" in verdict.message
+    assert verdict.status == "wrong" and f"the grader gives {what}" in verdict.message
 
 
 def endless():

@@ -1,5 +1,7 @@
 """Timelines: what goes in adds up to what comes out, and nonsense is refused at the door."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,7 @@ def test_its_table_is_short_and_says_where_the_times_come_from():
     (lambda: of_two(K=1), "span 3 must have a rank below 1"),
     (lambda: of_two([(0, -2, 0, 0, 1)]), "span 0 .* step -2"),
     (lambda: of_two([(0, 0.5, 0, 0, 1)]), "step must be whole"),
+    (lambda: replace(of_two(), step=[0]), "step must be a 1-D array like rank, got shape .1,"),
     (lambda: of_two([(0, 0, 3, 0, 1)]), "kind 3"),
     (lambda: of_two([(0, 0, 0, NAN, 1)]), "start_s nan"),
     (lambda: of_two([(0, 0, 0, 1, 0.5)]), "end_s 0.5"),
