@@ -78,6 +78,7 @@ def test_too_much_is_refused_by_the_writer(value):
 
 
 def test_too_much_text_is_refused_by_the_writer():
+    assert len(wire.as_sent([np.zeros(1)] * (wire.NODES - 1))) == wire.NODES - 1  # and not for its brackets
     with pytest.raises(wire.Unfit, match="bytes of text, where"):
         wire.encode("x" * wire.TREE_BYTES)
 

@@ -15,6 +15,7 @@ from labkit_book.why import Steps, account, why  # noqa: E402
 from labkit_book.why.__main__ import main  # noqa: E402
 from labkit_book.why.peel import Peeled  # noqa: E402
 from labkit_book.why.prices import Prices  # noqa: E402
+from labkit_book.why.samples import spread  # noqa: E402
 
 
 def recorded(K=4, T=160, seed=0, stay=0.001, noise=0.0005, **changes):
@@ -189,6 +190,8 @@ def test_intervals_hold_the_error_of_the_prices():
         row, cure = next(r for r in found.rows if r.cause == "bandwidth"), found.cure("bandwidth")
         widths.append((row.high - row.low, cure.high - cure.low))
     assert widths[1][0] > 10 * widths[0][0] and widths[1][1] > 1.5 * widths[0][1]
+    few = spread([0.0, -1.0, 1.0], 100)  # 10 blocks of 10
+    assert few.tolist() == pytest.approx([-1.163, 1.163], rel=1e-3)
 
 
 @pytest.mark.weekly
