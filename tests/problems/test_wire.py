@@ -85,12 +85,12 @@ def test_too_much_text_is_refused_by_the_writer():
 
 def test_too_deep_is_refused_by_both():
     value = []
-    for _ in range(wire.DEPTH + 2):
+    for _ in range(wire.DEPTH + 1):
         value = [value]
     with pytest.raises(wire.Unfit, match="deep"):
         wire.encode(value)
     with pytest.raises(wire.Unfit):
-        wire.decode(frame_of('["l",' * 40 + "1" + "]" * 40))
+        wire.decode(frame_of('["l",' * (n := wire.DEPTH + 1) + "1" + "]" * n))
 
 
 def frame_of(tree: str, *buffers: bytes, sizes=None) -> bytes:
