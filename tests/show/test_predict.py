@@ -79,7 +79,7 @@ def test_in_a_notebook_both_are_displayed(monkeypatch):
 
 
 @pytest.mark.parametrize("x, said", [
-    (9999.0000000001, "9999"), (263412, "263,412"), (0.41666, "0.4167"), (0, "0"), (-15, "-15"),
+    (9999.0000000001, "9999"), (263412, "263,412"), (0.41666, "0.4167"), (0, "0"), (-1470, "-1470"),
     (12345.678, "12,350"), (1e-15, "1e-15"), (0.00012, "0.00012"), (2.5e20, "2.5e20"), (9999.6, "10,000"),
 ])  # fmt: skip
 def test_a_number_is_said_in_four_digits_and_a_count_exactly(x, said):
