@@ -108,7 +108,7 @@ def test_stages_that_are_ended_end_what_they_run(started: Any) -> None:
         while not (begun := psutil.Process(running.pid).children()):
             time.sleep(0.02)
         running.terminate()
-        assert running.wait(timeout=30) == 1 and not begun[0].is_running()
+        assert running.wait(timeout=30) == 1 and not psutil.wait_procs(begun, timeout=5)[1]
 
 
 def test_an_error_in_an_output_is_found_though_its_cell_ran_on() -> None:
