@@ -57,8 +57,7 @@ def long_first() -> list[str]:
 def notebooks() -> list[str]:
     """The copies of all notebooks: those that nobody has timed, then the longest first, so that all workers end together."""
     times = json.loads((ROOT / "book" / "run_times.json").read_text(encoding="utf-8"))
-    # Not the copies that JupyterLab leaves.
-    folders = (ROOT / "notebooks", ROOT / "notebooks" / "exercises")
+    folders = (ROOT / "notebooks", ROOT / "notebooks" / "exercises")  # JupyterLab's copies have no .md
     found = sorted(f for folder in folders for f in folder.glob("*.ipynb") if f.with_suffix(".md").exists())
     found.sort(key=lambda f: -times.get(f.stem, {"seconds": float("inf")})["seconds"])
     return [str(COPIES / f.relative_to(ROOT / "notebooks")) for f in found]
@@ -76,6 +75,7 @@ STAGES: list[tuple[str, list[str]]] = [
     ("tests", [*PYTEST, *WITHOUT, *SEVERAL, *long_first(), "-m", UNMARKED]),
     ("book", [sys.executable, "book/tools/build.py"]),
     ("alone", [*PYTEST, *WITHOUT, *marked("alone"), "-m", "alone and not weekly"]),
+    ("notebooks", [sys.executable, "tests/reader.py", str(READER)]),
     ("notebooks", [*NBVAL, "--nbval-kernel-name=reader", *SEVERAL, *notebooks()]),
     ("browser", [*PYTEST, *WITHOUT, *SEVERAL, *marked("browser"), "-m", "browser and not weekly"]),
 ]
@@ -85,7 +85,7 @@ ONLY_WHEN_NAMED = [
     # Several of one file, too, at a time, but mostly neighbours: what they share is made once.
     ("weekly", [*WEEKLY, "weekly and not alone", "-n", "4", "--dist", "worksteal"]),
 ]
-BESIDE = "book"  # one core's work: begun with the first stage, waited for before one that needs it
+BESIDE = {"mypy", "book/tools/build.py", "tests/reader.py"}  # one core's work: begun with the first stage
 KINDS = ("failed", "passed", "skipped", "error")
 
 
@@ -106,10 +106,9 @@ def process(name: str, command: list[str], report: Path) -> dict[str, Any]:
     """What subprocess.run needs for a stage. report: where pytest writes what happened."""
     env = {**os.environ, "LABKIT_BOOK_MUST_EXIST": "1", "MPLBACKEND": os.environ.get("MPLBACKEND", "agg")}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # pytest would prepare every file of tests anew in every process
-    if name == "notebooks":
+    if "--nbval" in command:
         del env["MPLBACKEND"]  # the kernel chooses its own: inline
         subprocess.run([sys.executable, "book/tools/notebooks.py", "uncover", COPIES], cwd=ROOT, check=True)
-        subprocess.run([sys.executable, "tests/reader.py", READER], cwd=ROOT, check=True)
         env["JUPYTER_PATH"] = str(ROOT / READER / "share" / "jupyter")
     if "pytest" in command:
         command = [*command, f"--junitxml={report}"]
@@ -117,17 +116,19 @@ def process(name: str, command: list[str], report: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def beside(stages: list[tuple[str, list[str]]], said: Path) -> Iterator[subprocess.Popen[bytes] | None]:
-    """The process of the stage that runs beside the others, if it is one of them. said: where it writes."""
-    command = dict(stages).get(BESIDE)
-    with said.open("wb") as out:
-        its_own = {"stdout": out, "stderr": out, "start_new_session": True}
-        early = subprocess.Popen(**process(BESIDE, command, said), **its_own) if command else None
-        try:
-            yield early
-        finally:
-            if early and early.poll() is None:
-                os.killpg(early.pid, signal.SIGKILL)
+def beside(stages: list[tuple[str, list[str]]], folder: Path) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
+    """The processes of the stages that run beside the others. folder: where each writes, in a file of its number."""
+    early = {}
+    try:
+        for n, (name, command) in enumerate(stages):
+            if BESIDE.intersection(command):
+                with (folder / str(n)).open("wb") as out:
+                    its_own = {**process(name, command, folder), "start_new_session": True}
+                    early[n] = subprocess.Popen(**its_own, stdout=out, stderr=out)
+        yield early
+    finally:
+        for running in (each for each in early.values() if each.poll() is None):
+            os.killpg(running.pid, signal.SIGKILL)
 
 
 def end(*_: object) -> None:
@@ -150,17 +151,16 @@ def main(names: list[str]) -> int:
         return 2
     stages = [stage for stage in STAGES + ONLY_WHEN_NAMED if stage[0] in names] if names else STAGES
     began, total, table, failed = time.perf_counter(), Counter[str](), [], ""
-    with tempfile.TemporaryDirectory() as reports, beside(stages, said := Path(reports, "said")) as early:
-        for name, command in stages:
+    with tempfile.TemporaryDirectory() as reports, beside(stages, Path(reports)) as early:
+        for n, (name, command) in enumerate(stages):
             print(f"\n--- {name}", flush=True)
             stage_began, report = time.perf_counter(), Path(reports) / f"{name}.xml"
-            if early and name == BESIDE:
-                status = early.wait()
-                print(said.read_text(encoding="utf-8"), end="")
+            if n in early:
+                status = early[n].wait()
+                print(Path(reports, str(n)).read_text(encoding="utf-8"), end="")
             else:
                 status = subprocess.run(**process(name, command, report)).returncode
-            is_pytest = "pytest" in command
-            total += count(report) if is_pytest else Counter({"failed" if status else "passed": 1})
+            total += count(report) if "pytest" in command else Counter({"failed" if status else "passed": 1})
             ended = f"{time.perf_counter() - stage_began:7.1f} s  {'FAILED' if status else 'ok'}"
             table.append(f"{name:<10} {ended}")
             if status:

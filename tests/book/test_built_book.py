@@ -35,7 +35,7 @@ def pages(entry: Any) -> Iterator[str]:
 PAGES = list(pages(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))))
 #: One of each kind, on which the slow questions are asked.
 OF_EACH_KIND = [
-    "book/index", "book/api/comm", "notebooks/10_3_synchronous_sgd", "notebooks/exercises/10_3_exercises",
+    "book/index", "book/api/learn", "notebooks/10_3_synchronous_sgd", "notebooks/exercises/10_3_exercises",
     *(pytest.param(f"book/{page}", marks=pytest.mark.weekly) for page in ("claims", "glossary", "map", "performance")),
     *(pytest.param(page, marks=pytest.mark.weekly) for page in ("book/reports", "notebooks/10_5_all_reduce")),
 ]  # fmt: skip
@@ -54,7 +54,7 @@ pytestmark = pytest.mark.browser
 
 
 # Of the API's pages, all made by the same few lines, one a day.
-EACH = [pytest.param(p, marks=pytest.mark.weekly if "/api/" in p and "comm" not in p else ()) for p in PAGES]
+EACH = [pytest.param(p, marks=pytest.mark.weekly if "/api/" in p and "learn" not in p else ()) for p in PAGES]
 
 
 @pytest.fixture(scope="module", params=EACH)
