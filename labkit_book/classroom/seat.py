@@ -62,13 +62,16 @@ def join(address: str, word: str, name: str = "", room: str = "") -> None:
 
 def _listen(line: Line) -> None:
     """Do what the room says, until it says goodbye."""
-    meeting = None
+    meeting = _Meeting(line, 0)
     while True:
-        match line.hear():
-            case {"run": int(run), "number": int(number), "rank": int(rank), "rooms": list(rooms)}:
-                meeting = _Meeting(line, run)
+        heard = line.hear()
+        # What the first ranks set may come before this one is told of the run.
+        if isinstance(heard.get("run"), int) and heard["run"] > meeting.run:
+            meeting = _Meeting(line, heard["run"])
+        match heard:
+            case {"run": int(), "number": int(number), "rank": int(rank), "rooms": list(rooms)}:
                 threading.Thread(target=_take_part, args=(meeting, number, rank, rooms), daemon=True).start()
-            case {"run": int(run), "key": str(key), "value": str(value)} if meeting and run == meeting.run:
+            case {"run": int(run), "key": str(key), "value": str(value)} if run == meeting.run:
                 with meeting.news:
                     meeting.known[key] = bytes.fromhex(value)
                     meeting.news.notify_all()
